@@ -24,7 +24,7 @@ use slowlane_core::base::{Address, Token, shown};
 /// The default [`patience`](AdminQuestion::patience).
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest answer that is kept in memory: several times as long as the longest snapshot.
+/// The maximum length of an answer that is kept in memory: several times that of the longest status snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A refusal is read and shown up to about this length.
@@ -60,7 +60,7 @@ pub(crate) struct AdminQuestion {
 #[error("slowlane at {0} requires a token: give --token-file or --config")]
 pub(crate) struct Closed(Address);
 
-/// A hint for error messages: the address to use if the listener has TLS. Unix sockets never have it.
+/// A hint for error messages: the address to use if the listener has TLS. Unix sockets never have TLS.
 fn over_tls(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!(" With [admin.tls], use https://{address}"),
@@ -99,7 +99,7 @@ impl AdminClient {
             .map_err(|error| anyhow!("the server at {} is not this slowlane version: {error}", self.address))
     }
 
-    /// Sends a GET request, and returns the answer. One over [`ANSWER_BYTES_MAX`] is an error.
+    /// Sends a GET request, and returns the answer. An answer over [`ANSWER_BYTES_MAX`] is an error.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let mut answer = Bounded(Vec::new());
         self.ask(AdminQuestion::get(path), &mut answer)?;
@@ -144,7 +144,7 @@ impl AdminClient {
         bail!("no TLS connection to slowlane at {}: {}; name its CA with --ca", self.address, shown(reason))
     }
 
-    /// Sends the request, and returns the head of the answer. Its body follows piece by piece.
+    /// Sends the request, and returns the answer as soon as its head is there. The body follows piece by piece.
     async fn answer(&self, stream: Stream, question: AdminQuestion) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);

@@ -1,7 +1,7 @@
 //! slowlane tells HAProxy, nginx and Envoy, for every request: pass, wait N ms, or 429.
 //!
-//! The path of a request, in one direction. Over SPOP up to 32 requests of one read are a batch. Over HTTP, in
-//! replay and in simulations a request is a batch of one:
+//! The path of a request, in one direction. Over SPOP, up to 32 requests from one read form a batch. Over HTTP and
+//! gRPC, in replay and in simulations, a request is a batch of one:
 //!
 //! ```text
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
@@ -51,7 +51,7 @@
 //!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
 //!
-//! Deliberately absent in the core: clocks, sockets, tasks, logs, metrics, and locks that outlive a call. The moment
+//! Deliberately absent from the core: clocks, sockets, tasks, logs, metrics, and locks that outlive a call. The moment
 //! and the random numbers are read at the edge and handed down, so every test of the core is arithmetic.
 //! [`slowlane_core::throttle::Throttle::decide`] cannot fail.
 

@@ -42,7 +42,7 @@ pub enum StoreAnswer {
     Refused(Refusal),
 }
 
-/// The reason why a token server does not answer.
+/// The reason why a token server refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Refusal {
     #[error("it requires a token: write [cluster] store as slowlane://:TOKEN@host:port")]
@@ -94,7 +94,7 @@ pub async fn greet(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
 /// Reads the greeting of the other side.
 ///
 /// # Errors
-/// The other side is not slowlane, or has another version.
+/// The stream fails, or the other side is not slowlane or has another version.
 pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ProtocolError> {
     let mut hello = [0; HELLO.len()];
     stream.read_exact(&mut hello).await?;
@@ -128,7 +128,7 @@ pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serial
     stream.flush().await
 }
 
-/// Reads a message of at most this many bytes.
+/// Reads a message of at most `bytes_max` bytes.
 ///
 /// # Errors
 /// The stream fails or ends, the message is too long, or the bytes are not a message of this type.

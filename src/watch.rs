@@ -38,7 +38,7 @@ const READINGS_MAX: u32 = 5;
 pub(crate) struct Source {
     pub dir: PathBuf,
     pub layout: Layout,
-    /// Longer delays are cut to this, so they cause a warning.
+    /// The longest hold. Longer delays are cut to it, so they cause a warning.
     pub hold_max: Duration,
     /// The secret of the keys in every policy that is read, so that a reload keeps all keys.
     pub key_secret: KeySecret,
@@ -68,8 +68,8 @@ impl Source {
         Policy::examine(&self.dir, &self.layout, read)
     }
 
-    /// Reads the policy at the start, and returns the metadata that the files had before. If the files change during
-    /// every attempt, the last reading counts, because there is no previous policy.
+    /// Reads the policy at the start. Also returns the metadata that the files had before they were read. If the files
+    /// change during every attempt, the last reading counts, because there is no previous policy.
     pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, PolicyErrors>) {
         let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
         whole.unwrap_or_else(|| (self.fingerprint(), self.read()))

@@ -1,4 +1,4 @@
-//! The arguments for a running daemon, and the printing of its answer.
+//! The arguments that name a running daemon, and the printing of the daemon's answers.
 
 use std::io;
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// The trusted certificates: those of the CA given, the one in the config, or the system's.
+/// The trusted certificates: those of the CA given, the certificate in the config, or the system's CAs.
 fn trust(ca: Option<PathBuf>, listen: &Listen) -> Trust {
     let configured = listen.tls.as_ref().map(|files| Trust::Certificate(files.cert.clone()));
     ca.map(Trust::Authority).or(configured).unwrap_or(Trust::System)

@@ -1,4 +1,4 @@
-//! `slowlane advise`: limits that would have spared most clients of yesterday's traffic.
+//! `slowlane advise`: limits with which most clients of yesterday's traffic would not have waited.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

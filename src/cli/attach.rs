@@ -1,4 +1,4 @@
-//! `slowlane attach`: shows the operator's own configuration with slowlane in it, and writes it on demand.
+//! `slowlane attach`: shows the operator's own configuration with slowlane's lines added, and writes it with `--write`.
 
 mod protect;
 mod tried;
@@ -27,7 +27,7 @@ use crate::proxy::shipped::haproxy::{self as haproxy_shipped, Delivery, Pieces};
 use crate::proxy::shipped::{APP, File, nginx as nginx_shipped};
 use slowlane_core::base::{Address, Network};
 
-/// The list of the networks that HAProxy trusts.
+/// The name of the file that lists the networks whose X-Forwarded-For HAProxy trusts.
 const TRUSTED: &str = "trusted.lst";
 
 #[derive(Debug, Subcommand)]
@@ -90,7 +90,7 @@ struct Common {
 }
 
 impl Common {
-    /// Loads the facts about the slowlane to attach, and the changes of its own files.
+    /// Loads the facts about the slowlane to attach, and the changes to its own files.
     fn load(self, listen: fn(&Config) -> &Listen) -> anyhow::Result<(AgentFacts, Attaching)> {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
         let config = run.or_of_service().load()?;
@@ -115,16 +115,17 @@ impl Common {
 struct Attaching {
     is_to_write: bool,
     trusted: Vec<Network>,
-    /// The address to which nginx reports ends, and the change that makes slowlane listen there.
+    /// The address to which nginx reports ends, and the change that makes slowlane listen there. `None` without
+    /// `--protect`.
     ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
-    /// The files of slowlane, then those of the proxy.
+    /// The changes to slowlane's files, followed by those to the proxy's files.
     changes: Vec<FileChange>,
     notes: Vec<String>,
 }
 
 impl Attaching {
-    /// Shows the changes, and writes them with `--write`. `files` are slowlane's own, and `names` are the sites that
-    /// query it.
+    /// Shows the changes, and writes them with `--write`. `files` are slowlane's own files, and `names` are the sites
+    /// that query slowlane.
     fn finish(self, folder: &Folder, files: &[File], names: &[String]) -> anyhow::Result<()> {
         self.changes.iter().try_for_each(|change| change.show("with slowlane"))?;
         self.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
@@ -196,7 +197,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
     let files = NginxFiles::read(&[&main], &beside, read, list);
     if common.undo {
-        // Files that are no longer included are cleaned, too, and so are those of a configuration that is no longer
+        // The undo also cleans files that are no longer included, and works even if the configuration is no longer
         // valid.
         let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
@@ -220,7 +221,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         FileChange { path, before, after }
     };
     let changes: Vec<FileChange> = attached.after.into_iter().map(change).collect();
-    // The tree as it will be, with slowlane's own files and the copies of the changed ones.
+    // The configuration as it will be, with slowlane's own files and the backups of the changed files.
     let mut written: BTreeMap<PathBuf, &str> = BTreeMap::new();
     written.extend(own.iter().cloned().zip(printed[1..].iter().map(|file| file.text.as_str())));
     for FileChange { path, before, after } in &changes {
@@ -269,7 +270,8 @@ pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// The error for a configuration that is left unchanged. Prints the lines to paste, if they help.
+/// The error for a configuration that is left unchanged. Prints the lines to paste, if the operator may still add them
+/// by hand.
 fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
     let refusal = format!("{}: nothing was written: {refused}", config.display());
     if !refused.is_for_hands() {

@@ -27,7 +27,7 @@ pub(super) struct CheckArguments {
     json: bool,
 }
 
-/// The files checked and the findings. Its fields are those of `--json`.
+/// The files checked and the findings. The fields of this struct are those of `--json`.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     ok: bool,
@@ -67,7 +67,7 @@ pub(super) fn check(typed: CheckArguments) -> anyhow::Result<()> {
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         say(&text)?;
-        // The report has said everything, so the error has no text.
+        // The report has been printed, so the error has no text.
         return if report.ok { Ok(()) } else { Err(anyhow!("")) };
     }
     let warnings = policy.as_ref().map(|policy| policy.warnings().to_string()).unwrap_or_default();

@@ -183,7 +183,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     };
     let mut files = haproxy_files(&way, asked.load()?, [&bind, &app, &folder])?;
     if attach {
-        // The other files are written first, with their paths, so that nothing is printed after the lines to paste.
+        // The other files are written first, and their paths printed, so that the lines to paste come last.
         dir.map_or(Ok(()), |dir| write_all(&files[1..], &dir))?;
         return say(&haproxy::Pieces::of(&files[0]).to_paste());
     }
@@ -257,8 +257,8 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     say(&envoy::text(delivery, &places, (ends, ends_tls))?)
 }
 
-/// The fields of each lookup that has a map, in order; if SLO 0 has a rate, an empty list comes last. A policy
-/// without a limit counts as the shipped one.
+/// The keys whose limits HAProxy can enforce: one for each lookup that has a map, in order, and if SLO 0 has a rate,
+/// one without fields. If there is none, the key of the shipped files is used.
 fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     let mut keys: Vec<Paced> = Vec::new();
     for fields in policy.looked_up() {
@@ -291,7 +291,7 @@ fn spoken<'a>(
         listen.section
     );
     let is_spoken = typed.is_some() || listen.tls.is_some() && is_tcp;
-    // Without a TLS config, it is unknown whether slowlane wants a certificate. An unneeded one does no harm.
+    // Without a TLS config, it is unknown whether slowlane wants a certificate. An unneeded certificate does no harm.
     let has_certificate = listen.tls.as_ref().is_none_or(|files| files.client_ca.is_some());
     Ok(is_spoken.then(|| ProxyTls { name: typed.unwrap_or(NAME), has_certificate }))
 }
@@ -320,7 +320,7 @@ fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result
     }
 }
 
-/// Writes all files or none. Existing files are not overwritten.
+/// Writes all files, or none of them if one exists already.
 fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
     for File { name, .. } in files {
         let path = dir.join(name);

@@ -15,7 +15,7 @@ use crate::server::spoe::NAME;
 use slowlane_core::base::{Address, shown};
 use spop::{AgentHello, Disconnect, Frame, HaproxyHello, Kind};
 
-/// The time limit for a connection and for an answer: a program on this machine does both at once.
+/// The time limit for a connection and for an answer: a program on this machine gives both immediately.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest answer that is kept: enough for a frame, or for the head of an HTTP answer.
@@ -45,10 +45,10 @@ pub(super) struct Taken {
 /// Probes the address of a listener. None: slowlane answers, or TLS hides the program that does.
 ///
 /// # Errors
-/// Nothing listens there.
+/// No program accepts a connection at the address.
 pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Taken>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    // The protocol that belongs there comes first: slowlane would log queries in the others as errors.
+    // The protocol of the listener comes first: slowlane would log a query in another protocol as an error.
     let tried = if listen.section == "spop" { [SPOP, HTTP, FASTCGI] } else { [HTTP, SPOP, FASTCGI] };
     let found = runtime.block_on(async {
         timeout(PATIENCE, Stream::connect(address)).await??;
@@ -89,7 +89,8 @@ struct Protocol {
     name: &'static str,
     /// A query that changes nothing.
     question: fn() -> Vec<u8>,
-    /// Recognises the program by its answer. None: it does not speak this protocol, or the answer is incomplete.
+    /// Recognises the program by its answer. None: the program does not speak this protocol, or the answer is
+    /// incomplete.
     program: fn(&[u8]) -> Option<Speaker>,
 }
 
@@ -155,7 +156,8 @@ fn agent(answer: &[u8]) -> Option<Speaker> {
     }
 }
 
-/// The answer of a program to the protocol's query: the bytes until it is recognised, closes or times out.
+/// The answer of a program to the protocol's query: the bytes until the program is recognised, closes the connection or
+/// times out.
 async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     let mut bytes = Vec::new();
     let asked = async {

@@ -114,7 +114,7 @@ pub(super) struct CompletionsArguments {
 }
 
 pub(super) fn completions(mut command: Command, typed: &CompletionsArguments) -> anyhow::Result<()> {
-    // The generator panics if it cannot write, so it writes into memory first.
+    // The generator panics if it cannot write, so the script is first written into memory.
     let mut script = Vec::new();
     generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
     say(&script)

@@ -220,7 +220,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The exit code of a command that has ended.
+/// Prints the error of a command that has ended, if any, and returns the exit code.
 fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

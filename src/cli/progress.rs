@@ -26,7 +26,7 @@ impl Progress {
         self.begun.elapsed()
     }
 
-    /// Overwrites the progress line on a terminal, if it is time.
+    /// Overwrites the progress line on a terminal, if the next report is due.
     pub(super) fn report(&mut self, line: impl FnOnce() -> String) {
         let is_due = || match self.reported {
             Some(reported) => reported.elapsed() >= REPORT_EVERY,

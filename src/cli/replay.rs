@@ -142,15 +142,16 @@ impl<R: Read> Read for CountedReader<R> {
     }
 }
 
-/// If a larger percentage of a log's lines is unusable, the remaining lines say nothing about the requests.
+/// If a larger percentage of all lines is unusable, the remaining lines say nothing about the requests.
 const UNUSABLE_PERCENT_MAX: u64 = 5;
 
-/// The number of lines that could not be read or have no usable client, and of all lines.
+/// The number of lines that could not be read or had no usable client, and the number of all lines.
 fn unusable(logs: &[LogOutcome]) -> [u64; 2] {
     [logs.iter().map(LogOutcome::unusable).sum(), logs.iter().map(|log| log.lines).sum()]
 }
 
-/// Prints notes and skipped lines on standard error: first the share of lines that could not be used.
+/// Prints problems on standard error: the share of lines that could not be used, the skipped lines of each log, and the
+/// notes.
 pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     let [unusable, lines] = unusable(logs);
     let share = format!("{:.1} %", unusable as f64 * 100.0 / lines.max(1) as f64);

@@ -58,7 +58,7 @@ pub(super) fn test(typed: TestArguments) -> anyhow::Result<()> {
         }
         say(&policy_test::report(&outcomes, verbose))?;
     }
-    // The report has said everything, so the error has no text.
+    // The report has been printed, so the error has no text.
     if holds { Ok(()) } else { Err(anyhow!("")) }
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::server::{OpenListener, TlsError};
 
-/// All reasons to reject a configuration, one per line. As an error, it is never empty.
+/// All reasons to reject a configuration, one per line. A returned error has at least one reason.
 #[derive(Debug, Error)]
 pub(crate) struct ConfigErrors(pub(crate) Vec<ConfigError>);
 

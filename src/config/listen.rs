@@ -1,4 +1,4 @@
-//! The listeners of one protocol, with the networks that may connect and their TLS.
+//! The listeners of one protocol: their addresses, their TLS settings, and the networks that may connect.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub(crate) struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// The time limit for TLS handshakes, unless a listener has a shorter timeout. A proxy needs two round trips.
+/// The time limit for TLS handshakes: a proxy needs two round trips. SPOP uses its own timeout instead, and HTTP uses
+/// its idle timeout if that is shorter.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// The listeners of one protocol.
@@ -37,7 +38,7 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// Reports a TLS file that is missing although another one is named.
+    /// Reports a TLS file that is not named although it is needed beside another one.
     pub(super) fn new(
         section: &'static str,
         addresses: &[Address],

@@ -34,7 +34,7 @@ use slowlane_core::base::{Address, HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
-/// The settings and the errors of a text. The files that it names are not read.
+/// The settings and the errors of a text. Files that the text names are not read.
 ///
 /// The settings are those of [`slowlane config show`](crate::cli), except that relative paths stay relative. Each
 /// error is one line, with the number of the faulty line.
@@ -57,7 +57,8 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     (shown, mistakes.chain(errors).collect())
 }
 
-/// All settings that change only with a restart or an upgrade. Of the policy, only the directory is included.
+/// All settings that change only with a restart or an upgrade. Of the policy, the directory, the types and the lookups
+/// are included, but not the maps.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Config {
     /// The sections of the file, with the flags applied. The other fields are derived from them.
@@ -161,7 +162,7 @@ impl Config {
         holds.chain(plain).chain(idle).chain(secrets).collect()
     }
 
-    /// The listeners of all protocols.
+    /// The listeners of all protocols, except those for log lines over UDP.
     fn listens(&self) -> impl Iterator<Item = &Listen> {
         let peers = self.peers.as_ref().map(|peers| &peers.listen);
         [&self.spop, &self.http, &self.grpc, &self.admin].into_iter().chain(&self.token_server).chain(peers)
@@ -184,7 +185,7 @@ impl Config {
         config.chain(policy).chain(secrets).chain(self.tls_files()).collect()
     }
 
-    /// Reads the TLS files: returns those that cannot be used, and warnings about the others.
+    /// Reads the TLS files. Returns the errors of files that cannot be used, and warnings about the other files.
     pub(crate) fn check_tls(&self) -> (Vec<ConfigError>, Vec<String>) {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         for listen in self.listens() {
@@ -237,7 +238,7 @@ impl Config {
 
     /// The configuration in force as a config file, with every key that has a value.
     ///
-    /// The text may be saved anywhere, so relative paths become absolute, and the token is left out.
+    /// The text may be saved anywhere, so relative paths become absolute, and secrets are left out.
     pub(crate) fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigErrors> {
         let (mut sections, _, errors) = written(path, flags);
         if !errors.is_empty() {

@@ -28,7 +28,7 @@ pub(crate) struct Peers {
     pub tls: Tls,
 }
 
-/// The settings of the listener for peers.
+/// The settings for peers: the listener, and the proxies to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeersConfig {
     pub listen: Listen,

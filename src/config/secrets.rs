@@ -20,8 +20,8 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    /// A warning if every user of the machine may read the file. Its group may read it: this gives a service access to
-    /// a secret that it does not own.
+    /// A warning if every user of the machine has a permission on the file. Its group may read the file, so that a
+    /// service can use a secret that it does not own.
     pub(super) fn warning(&self) -> Option<String> {
         let Secret { path, holds } = self;
         let metadata = fs::metadata(path).ok()?;
@@ -58,7 +58,7 @@ pub(super) fn all(sections: &Sections, file: Option<&ConfigFile>) -> Vec<Secret>
     files.into_iter().chain(keys).filter_map(secret).collect()
 }
 
-/// The token of a listener that needs one if other machines can reach it.
+/// The token of a listener. Reports a listener that other machines can reach without a token.
 pub(super) fn guard(
     listen: &Listen,
     token: Option<Token>,

@@ -25,7 +25,7 @@ pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String
     if is_fit { Ok(()) } else { Err(format!("{text:?}: expected {expected}")) }
 }
 
-/// A duration above zero: every duration in the config is a limit.
+/// A duration above zero: no duration in the config may be zero.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = deserializer.deserialize_str(TextVisitor("a duration, like \"60s\""))?;
     match units::duration(&text) {
@@ -95,8 +95,8 @@ pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durat
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
-/// The key or header that fills each field. Envoy sends the names of headers in lower case. Each may be named only
-/// once, because it would fill only one of two fields.
+/// The key or header that fills each field. Envoy sends the names of headers in lower case. A key or header may be
+/// named only once, because it would fill only one of two fields.
 pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {

@@ -100,7 +100,7 @@ impl Listeners {
         Ok(binder.bound)
     }
 
-    /// Starts to serve, including the connections inherited from an earlier process.
+    /// Starts to serve, and continues the connections that stopped for a handover.
     pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, mut earlier: Vec<Transfer>) {
         for acceptor in &self.acceptors {
             let is_ours = |transfer: &mut Transfer| transfer.state.acceptor() == acceptor.name;
@@ -164,7 +164,7 @@ impl Binder<'_> {
         bind(self)
     }
 
-    /// Binds the listeners of a service, for the runtime of the caller. Sockets from systemd replace the addresses in
+    /// Binds the listeners of a service, in the runtime of the caller. Sockets from systemd replace the addresses in
     /// the config. After an upgrade, the sockets of the old process are used again.
     fn bind(
         &mut self,
@@ -208,7 +208,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Binds the listeners for log lines, for the runtime of the caller.
+    /// Binds the listeners for log lines, in the runtime of the caller.
     fn bind_ends(&mut self, listen: &Listen) -> anyhow::Result<()> {
         for address in &listen.addresses {
             let inherited = self.inherited.take(listen.section, Some(address));
@@ -216,7 +216,7 @@ impl Binder<'_> {
             tracing::info!("{} on {listener}", listen.name);
             let (access_list, agent) = (self.access_list(listen)?, self.agent.clone());
             let runtime = Handle::current();
-            // The kernel may have dropped lines of an inherited socket that the previous process has already counted.
+            // An inherited socket may have lost lines that the previous process has already counted.
             let lost = listener.lost().unwrap_or(0).into();
             let ends = Ends { listener: listener.into(), access_list, agent, lost, runtime };
             self.bound.ends.push(Arc::new(ends));

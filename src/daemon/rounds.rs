@@ -19,11 +19,11 @@ use slowlane_core::throttle::{KEY_BLOCKS_MAX, Protected};
 /// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
 
-/// The time between two checks whether proxies report the ends of requests.
+/// The time between two checks of whether proxies report the ends of requests.
 const ENDS: Duration = Duration::from_secs(20);
 
-/// Starts the periodic tasks, except the watchdog and the check of certificates, in the runtime of the caller. It must
-/// not be one that decides requests: some tasks wait for readers of the status.
+/// Starts the periodic tasks, except the watchdog and the check of certificates, in the runtime of the caller. This
+/// runtime must not decide requests: some tasks wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
     keep_status(agent.clone(), shutdown);
     watch_fields(agent.clone(), shutdown);
@@ -113,7 +113,8 @@ fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     every(ENDS, "the check for ends of requests", shutdown, move || blind.look(&agent));
 }
 
-/// Lets calendar quotas follow the wall clock when it is set: by hand, by a late time service, or after a suspension.
+/// Lets calendar quotas follow the wall clock when the clock is set: by hand, by a late time service, or after a
+/// suspension.
 fn watch_clock(clock: Clock, shutdown: &Shutdown) {
     each_second("the check of the wall clock", shutdown, move || {
         if let Some(step) = clock.follow_wall() {

@@ -249,7 +249,8 @@ fn metrics(config: &Config) -> Metrics {
     metrics
 }
 
-/// Reads the first policy and starts the reloader, which reads later ones.
+/// Builds the throttle with the first policy, and starts the reloader, which reads later ones. Without a policy
+/// directory, the built-in policy is used, and there is no reloader.
 fn throttle(
     config: &Config,
     key_secret: KeySecret,

@@ -168,7 +168,7 @@ impl Demo {
     }
 }
 
-/// Everything that runs, except the clients. It is dropped in this order: HAProxy first, the folder last.
+/// Everything that runs, except the clients. The fields are dropped in this order: HAProxy first, the folder last.
 struct Stage {
     target: Target,
     haproxy: Option<HaproxyChild>,

@@ -24,7 +24,8 @@ pub(crate) struct DemoSlo {
     pub(super) summary: [&'static str; 3],
 }
 
-/// Each source is limited to a sixth of the application's capacity. Without a limit, the crawler takes all of it.
+/// Each source is limited to a sixth of the application's capacity. Without a limit, the crawler takes the whole
+/// capacity.
 pub(crate) const LIMITED: DemoSlo = DemoSlo {
     id: 3001,
     options: "burst=50 rate=50/s",

@@ -7,7 +7,7 @@ use crate::demo::tally::Second;
 /// The length of the longest bar, in characters.
 const BAR_COLUMNS: f64 = 40.0;
 
-/// Prints the lines, each with a bar for the crawler's rate.
+/// Prints the lines, each with a bar for the crawler's rate, or with the state of the protected application.
 pub(super) struct DelayTable {
     is_terminal: bool,
     most_per_s: f64,

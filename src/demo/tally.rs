@@ -12,7 +12,7 @@ pub(super) enum Who {
     Customer,
 }
 
-/// The answer to a request, or its absence, and the time that this took.
+/// The outcome of a request: the status of the answer, if there was one, and the time that the request took.
 #[derive(Debug)]
 pub(super) struct TimedAnswer {
     pub(super) who: Who,
@@ -44,13 +44,13 @@ impl AnswerTally {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Second {
     pub(super) crawler_per_s: f64,
-    /// The median of the times until an answer; 0 if there was none.
+    /// The median of the times until an answer with 200; 0 if there was none.
     pub(super) crawler_ms: f64,
     pub(super) customer_per_s: f64,
     pub(super) customer_ms: f64,
-    /// Requests answered with a 429.
+    /// The number of requests answered with a 429.
     pub(super) refused: u32,
-    /// Requests with no answer, or with an unexpected one.
+    /// The number of requests with no answer, or with an unexpected one.
     pub(super) lost: u32,
 }
 

@@ -1,4 +1,4 @@
-//! An answer with no body except a reason, written to the output of its connection (RFC 9110, RFC 9112).
+//! An HTTP answer, with a reason as its body or none, written to the output of its connection (RFC 9110, RFC 9112).
 
 use std::fmt::Display;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The head of a request, its line and its headers, and the end of its body (RFC 9112, sections 2 to 6).
+//! The head of a request (its line and its headers), and the framing of its body (RFC 9112, sections 2 to 6).
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use hyper::Version;
 use thiserror::Error;
 
-/// The longest head. It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
+/// The maximum length of a head. It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The maximum number of headers of a request.
@@ -123,7 +123,7 @@ impl<'a> HttpHead<'a> {
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
-    /// Reads how the body ends. It refuses two lengths, a length and chunks, or a coding other than chunks: other
+    /// Reads the framing of the body. It refuses two lengths, a length and chunks, or a coding other than chunks: other
     /// programs may see the end of the body elsewhere, so a client could hide a request in it (RFC 9112, sections 6.3
     /// and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {

@@ -11,8 +11,8 @@
 //!     rate_limit: {unit: day, requests_per_unit: 5}        ^messaging\+message_type=marketing,to_number=[^,]*$ 6001
 //! ```
 //! At each level, the service takes the rule with the exact value, else the first rule whose wildcards match, else the
-//! rule without a value. It never tries another one. So the lines come in this order, and where the rule taken has no
-//! limit for a descriptor, a line with 0 stops the search.
+//! rule without a value. It never tries another rule. So the lines come in this order, and a line with 0 stops the
+//! search if the rule that matches a descriptor has no limit for it.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ const OTHERS: [(&str, &str); 3] = [
     ("metadata", "slowlane's answer names the SLO and the key, but has no metadata of the rule"),
 ];
 
-/// The end of the reasons for which the original would not read the file either.
+/// The end of a reason, if the original would not accept the file either.
 const REFUSES: &str = "Envoy's rate limit service refuses such a file";
 
 pub(super) const UNCOUNTED: &str =
@@ -79,7 +79,8 @@ pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<F
     Ok(if tree.limits == 0 { Vec::new() } else { tree.policy.files() })
 }
 
-/// A level of the tree: a key, and the value that a rule requires for it. If it is empty, any value matches.
+/// A level of the tree: a key, and the value that a rule requires for it. If the required value is empty, any value
+/// matches.
 #[derive(Clone, Copy)]
 struct Level<'n> {
     key: &'n str,
@@ -133,7 +134,7 @@ impl<'n> RulePath<'n> {
         RulePath { domain: self.domain, levels: [self.levels.as_slice(), &[level]].concat() }
     }
 
-    /// The text of the descriptor that matches the rule, if all its values are exact.
+    /// The domain and the text of the descriptor that matches the rule. `None` unless all values of the rule are exact.
     fn text(&self) -> Option<String> {
         let part = |Level { key, value, .. }: &Level<'_>| {
             format!("{}={}", escaped(key.as_bytes()), escaped(value.as_bytes()))
@@ -231,8 +232,8 @@ impl DescriptorTree<'_> {
         Ok(())
     }
 
-    /// The id in the line of a rule; 0 if it has no limit. `None`: it needs no line, because only descriptors below it
-    /// have limits, or because it cannot be imported.
+    /// The id in the line of a rule; 0 if the rule has no limit. `None`: the rule needs no line, because only
+    /// descriptors below it have limits, or the rule cannot be imported.
     fn rule(&mut self, descriptor: &YamlNode, path: &RulePath<'_>) -> Option<u32> {
         let (line, limit) = (descriptor.line, descriptor.get("rate_limit"));
         self.omit(descriptor, path);

@@ -35,8 +35,8 @@ pub(super) fn of_rules(found: &mut ImportFindings) -> Vec<ForeignFile> {
     let mut rules = take(&mut found.rules);
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
-    // A rule without limits is an exception from a wider rule. It is dropped if another rule limits the same requests:
-    // a server for HTTP redirects the requests that the server for HTTPS limits.
+    // A rule without limits is an exception from a wider rule. It is dropped if no wider rule has limits, or if another
+    // rule limits the same requests: a server for HTTP redirects the requests that the server for HTTPS limits.
     rules.retain(|rule| {
         let is_inside = || limited.iter().any(|outer| covers(outer, &rule.scope));
         !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
@@ -143,7 +143,8 @@ impl PolicyDraft {
         let mut plan = PolicyDraft::new(names, RESTART);
         let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
         let places = rules.iter().map(|rule| ScopeKeys::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
-        // A network takes precedence over a website only if its map is separate from the map for all requests.
+        // A network takes precedence over a website only if the map of networks is separate from the map for all
+        // requests.
         let is_apart = places.iter().any(|place| !place.is_for_all && !place.is_network_alone);
         let is_split = is_apart && places.iter().any(|place| place.is_network_alone);
         for (rule, mut place) in rules.iter().zip(places) {
@@ -201,7 +202,8 @@ impl PolicyDraft {
         Ok(())
     }
 
-    /// The type of a limit: the built-in type for its key, or a new type if there is none or another counter uses it.
+    /// The type of a limit: the built-in type for its key, or a new type if there is no built-in one or another counter
+    /// uses it.
     pub(super) fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
         let mut key = key.to_vec();
         key.sort();

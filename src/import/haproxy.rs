@@ -23,7 +23,7 @@ struct LimitRule {
     /// Networks that the rule does not apply to.
     networks: Vec<String>,
     limit: Limit,
-    /// The maximum number of requests or connections that passes.
+    /// The maximum number of requests or connections that pass.
     most: u64,
 }
 
@@ -32,7 +32,7 @@ struct LimitRule {
 struct Declared<'l> {
     /// The period of `http_req_rate` in milliseconds, by the name of the table.
     periods: BTreeMap<String, u64>,
-    /// The expressions of each ACL, by section and name. The ACL holds if one of them does.
+    /// The expressions of each ACL, by section and name. An ACL holds if one of its expressions holds.
     acls: BTreeMap<(&'l str, &'l str), Vec<&'l [String]>>,
     /// The first `track-sc` line for each section and counter number.
     tracks: BTreeMap<(&'l str, &'l str), &'l Line<'l>>,
@@ -85,7 +85,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     Ok(of_rules(found))
 }
 
-/// Adds a rule for each scope, with the limits of all scopes that contain it.
+/// Adds a rule for each scope, with the limits of all scopes of its section that contain it.
 fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), ImportError> {
     let mut seen: Vec<(&str, &Vec<Condition>)> = Vec::new();
     for refusal in refusals {
@@ -185,7 +185,7 @@ impl<'l> Declared<'l> {
         named.filter_map(|words| words.first()).any(|word| is_counter(word))
     }
 
-    /// The parts of a condition, all of which must hold. `None` if it has alternatives or too many parts.
+    /// The parts of a condition, all of which must hold. `None` if the condition has alternatives or too many parts.
     fn terms(&self, section: &str, condition: &'l [String]) -> Option<Vec<Term<'l>>> {
         let (mut terms, mut is_not) = (Vec::new(), condition.first().is_some_and(|word| word == "unless"));
         if is_not && condition.iter().filter(|word| word.as_str() == "}").count() > 1 {
@@ -334,7 +334,7 @@ impl<'l> Declared<'l> {
     }
 }
 
-/// The reason why a line that limits requests by something other than a condition is not imported.
+/// The reason why a line that affects limits in another way than by a condition is not imported as it stands.
 fn unknown(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let stores = |word: &&str| word.contains("_rate(") || word.contains("sc_") || word.starts_with("%[sc");

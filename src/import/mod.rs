@@ -114,7 +114,7 @@ pub struct Written {
     pub omissions: Vec<Omission>,
 }
 
-/// The files of one configuration, and the functions that find the files that they include.
+/// The files of one configuration, and the functions that find and read included files.
 pub struct Input<'i> {
     /// Each file with its path, in order.
     pub texts: Vec<(PathBuf, String)>,
@@ -139,7 +139,7 @@ pub struct Included<'i> {
 /// ```
 ///
 /// # Errors
-/// The text is too long, is not understood, or has no limits.
+/// The text is too long, is not understood, or has no limits or too many.
 pub fn import(text: &str, program: Option<Program>) -> Result<Written, ImportError> {
     import_files(&Input { texts: vec![(PathBuf::new(), text.to_owned())], included: None }, program)
 }

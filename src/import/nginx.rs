@@ -18,7 +18,8 @@ use crate::proxy::nginx_files::{NginxFiles, Placed};
 /// A zone: the fields of its key, and its rate.
 struct Zone {
     key: Vec<String>,
-    /// A number of requests, and of the seconds that it is for: 10r/m is `(10, 60)`. `None`: a zone of `limit_conn`.
+    /// A number of requests, and the seconds that they are allowed in: 10r/m is `(10, 60)`. `None`: a zone of
+    /// `limit_conn`.
     rate: Option<(u64, u64)>,
 }
 
@@ -93,7 +94,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
         reader.server(server, &level)?;
     }
     if servers.is_empty() {
-        // Without a `server`, the text is the content of one, or only that of `http`.
+        // If there is no `server`, the text is the content of a `server`, or of an `http` that has none.
         reader.locations(&root, &level, &[])?;
     }
     let limits = || reader.found.rules.iter().flat_map(|rule| &rule.limits);
@@ -123,7 +124,7 @@ fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportE
     Ok((files, unread.into_inner()))
 }
 
-/// The import error for a file that is not understood, or for includes that multiply.
+/// The import error for a file that is not understood, or for too many includes.
 fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
     let Refused::Syntax { path, line } = refused else { return ImportError::TooMany };
     let error = ImportError::Syntax { line, reason: "cannot be read as nginx configuration".to_owned() };
@@ -240,7 +241,8 @@ impl<'f> Reader<'f> {
         Ok(())
     }
 
-    /// Adds a rule for a server, and one for each location whose limits differ from the server's.
+    /// Adds a rule for a server, and one for each location whose limits differ from the server's, or that is inside
+    /// such a location.
     fn locations(
         &mut self,
         inner: &[Placed<'f>],

@@ -24,7 +24,7 @@ enum Content {
 const NONE: &YamlNode = &YamlNode { line: FileLine { file: 0, number: 0 }, content: Content::None };
 
 impl YamlNode {
-    /// The value of a key in a map. It is `NONE` if the key is missing or this is not a map.
+    /// The value of a key in a map. It is `NONE` if the key is missing or this node is not a map.
     pub(super) fn get(&self, name: &str) -> &YamlNode {
         self.entries().iter().find(|(key, _)| key == name).map_or(NONE, |(_, node)| node)
     }

@@ -1,4 +1,4 @@
-//! The clock of the process. The daemon creates the only one.
+//! The clock of a process. The daemon creates only one.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
 
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use slowlane_core::base::{EARLIEST, Timestamp, date::WallShift};
 
-/// The lead of the wall clock over the clock of the process, in nanoseconds, at the last step that quotas followed.
+/// How far the wall clock was ahead of the process's clock, in nanoseconds, when quotas last followed a step.
 static SHIFT: AtomicI64 = AtomicI64::new(0);
 
 /// The wall clock that calendar quotas follow.
@@ -21,8 +21,8 @@ const STEP_MIN: i64 = 1_000_000_000;
 /// A monotonic clock that starts with the time of the wall clock.
 ///
 /// Later steps of the wall clock do not affect it. Its zero is 1970, so it can represent past moments, such as a full
-/// burst ago. Moments remain comparable after a restart. A wall clock before 1990 has not been set, so this clock then
-/// starts in 1990: a full burst may be ten years ago.
+/// burst ago. Moments remain comparable after a restart. A wall clock before 1990 has not been set. In that case, this
+/// clock starts in 1990: a full burst may be ten years ago.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -56,7 +56,8 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
-    /// Checks whether the wall clock was set. If so, calendar quotas follow it; returns the step in nanoseconds.
+    /// Checks whether the wall clock has stepped by a second or more. If so, makes calendar quotas follow it, and
+    /// returns the step in nanoseconds.
     pub fn follow_wall(&self) -> Option<i64> {
         let shift = self.shift_to(Clock::wall());
         let step = shift - SHIFT.load(Relaxed);

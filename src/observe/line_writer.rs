@@ -12,10 +12,10 @@ use prometheus_client::metrics::counter::Counter;
 
 use crate::observe::revived;
 
-/// The longest wait of a shutdown for the queued lines. Lines that are still queued after this time are lost.
+/// The longest time that a shutdown waits for the queued lines to be written. Lines that remain are lost.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The interval between checks of the queue, and between attempts while a non-blocking output is full.
+/// The interval at which a shutdown checks the queue, and at which a write to a full non-blocking output is retried.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Handle used by all threads. It never waits: if the queue is full, the line is dropped and counted.
@@ -29,7 +29,7 @@ pub(super) struct LineQueue {
 }
 
 impl LineQueue {
-    /// Starts the thread that writes. Each call of `write` gets all lines that are queued at that moment.
+    /// Starts the thread that calls `write`. Each call gets all lines that are queued at that moment.
     ///
     /// # Errors
     /// The system cannot start a thread.

@@ -1,7 +1,7 @@
 //! All metrics, with their names, help texts and handles.
 //!
-//! Clients cannot choose the value of a label: SLO ids and fields come from the policy, and all other values from this
-//! file.
+//! Clients cannot choose the value of a label: SLO ids and fields come from the policy, all other values from
+//! slowlane's code or from a proxy.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use crate::observe::groups::{
 use crate::observe::log;
 use slowlane_core::base::{Details, Kind, Ruling, SloId, Verdict};
 
-/// The handles of the metrics. Counting is an atomic operation without a lookup.
+/// The handles of the metrics. For most of them, counting is an atomic operation without a lookup.
 #[derive(Debug)]
 pub struct Metrics {
     pub(crate) registry: Registry,
@@ -83,7 +83,7 @@ pub struct DecisionLogMetrics {
 pub struct EndMetrics {
     /// The request is no longer counted.
     pub counted: Counter,
-    /// The request was no longer counted: it had ended before, or its lease was over.
+    /// The request was no longer counted: it had ended before, or its lease had expired.
     pub late: Counter,
     /// The ticket was not issued by this slowlane.
     pub refused: Counter,
@@ -209,8 +209,8 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
 ///
-/// Pages of counters are indexed by SLO id, so counting takes one atomic operation and needs no policy. A page of ids
-/// from 10240 on is allocated at the first verdict for one of them.
+/// Pages of counters are indexed by SLO id, so counting needs no policy. A pass or a denial takes one atomic operation.
+/// A page of ids from 10240 on is allocated at the first verdict for one of them.
 #[derive(Debug)]
 pub struct Verdicts {
     pub delays: Arc<Delays>,
@@ -272,7 +272,7 @@ impl Verdicts {
         &page.get().unwrap_or_else(|| page.get_or_init(no_counts))[number % PAGE_SLOS]
     }
 
-    /// The counters of each SLO in the pages so far, sorted by id.
+    /// The counters of each SLO in the pages allocated so far, sorted by id.
     fn counted(&self) -> impl Iterator<Item = (SloId, &SloCounts)> {
         let pages = (0..).step_by(PAGE_SLOS).zip(self.pages.iter());
         let pages = pages.filter_map(|(first, page): (u32, _)| Some((first.., page.get()?)));
@@ -284,7 +284,7 @@ impl Verdicts {
         self.counted().map(|(slo, counts)| (slo, read(&counts.given))).filter(has_any)
     }
 
-    /// Counts of shadow verdicts, in the same form.
+    /// Counts of shadow verdicts, in the form of [`Verdicts::given`].
     pub fn shadow(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
         self.counted().map(|(slo, counts)| (slo, read(&counts.shadow))).filter(has_any)
     }

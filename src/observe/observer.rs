@@ -27,7 +27,8 @@ impl Observer {
         Observer { verdicts, blocked, status, decision_log: None }
     }
 
-    /// Observes the decisions on a batch: counts and logs them, and notes carried fields, groups and throttled keys.
+    /// Observes the decisions on a batch: counts and logs them, and notes the fields that requests carry, the groups of
+    /// a sample, and the throttled keys.
     ///
     /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
     /// policy uses. `throttle` has the entries of the keys.
@@ -58,7 +59,7 @@ impl Observer {
         }
     }
 
-    /// Notes the groups of some requests of a batch: the first, and each `step` after it.
+    /// Notes the groups of some requests of a batch: the one at index `first`, and every `step`-th after it.
     #[inline(never)]
     fn note_groups(
         &self,
@@ -75,7 +76,7 @@ impl Observer {
         }
     }
 
-    /// Notes a decision, and writes it to the decision log.
+    /// Notes a decision, and writes it to the decision log if the log wants it.
     #[inline(never)]
     fn report<'a, F>(
         &self,

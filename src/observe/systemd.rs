@@ -5,7 +5,8 @@ use std::{env, process};
 
 use sd_notify::NotifyState;
 
-/// The maximum number of characters of a status: `systemctl status` shows no more in a line, and they fit a datagram.
+/// The maximum number of characters of a status: `systemctl status` shows no more in a line, and a datagram has room
+/// for them.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
@@ -15,7 +16,7 @@ pub(crate) fn ready() {
 
 /// Reports that a requested reload has begun; [`ready`] reports its end.
 ///
-/// It sends the time, which `Type=notify-reload` needs to match the reload with its signal.
+/// The message has the time, which `Type=notify-reload` needs to match the reload with its signal.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => report(&[NotifyState::Reloading, now]),
@@ -40,7 +41,7 @@ pub(crate) fn stopping() {
 /// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
 ///
 /// A missing `WATCHDOG_PID` means any process (sd_watchdog_enabled(3)): an upgrade removes the variable, because the
-/// process is another one.
+/// new process has another id.
 pub(crate) fn watchdog() -> Option<Duration> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>());
     let timeout = Duration::from_micros(number("WATCHDOG_USEC")?.ok()?);
@@ -58,7 +59,8 @@ fn report(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The first line of a text: further lines, perhaps from a file, would be separate messages to systemd.
+/// The first line of a text, cut, and without control characters. Further lines, perhaps from a file, would be separate
+/// messages to systemd.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

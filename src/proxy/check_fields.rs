@@ -32,10 +32,9 @@ const FORWARDED_URI: &str = "x-forwarded-uri";
 /// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
 /// text; the policy parses addresses.
 ///
-/// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill the fields
-/// `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` is the field `page`, too.
-/// An
-/// `X-Slowlane-` header takes precedence.
+/// `deny=429` means a proxy like Traefik or Caddy. Its headers `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill
+/// the fields `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` also fills
+/// the field `page`. An `X-Slowlane-` header takes precedence over these.
 pub fn fields<'a>(head: &HttpHead<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
     let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
     let appended = appended(head.path).and_then(|path| unless_named(head, PAGE, page(path)));
@@ -86,12 +85,12 @@ fn forwarded_source<'a>(head: &HttpHead<'a>) -> Option<&'a [u8]> {
 
 /// The field `source` of a client behind trusted proxies. `None` without such proxies, or without an address.
 ///
-/// The first hop is `X-Slowlane-Source`, the peer of the querying proxy. The next ones are the entries of
-/// `X-Forwarded-For`, from the right: each proxy has added its own peer there. The client is the first hop that is not
-/// in a trusted network, or the last of all. The client may have written the entries to its left.
+/// The first hop is `X-Slowlane-Source`, the peer of the querying proxy. The next hops are the entries of
+/// `X-Forwarded-For`, from the right: each proxy has added its own peer to that header. The client is the first hop
+/// that is not in a trusted network, or the last of all. The client may have written the entries to its left.
 ///
-/// Without `X-Slowlane-Source`, the querying proxy must have added an entry, as with `deny=429`: otherwise the last one
-/// may be the client's.
+/// Without `X-Slowlane-Source`, the querying proxy must have added an entry, as with `deny=429`: otherwise the client
+/// may have written the last entry.
 pub fn client<'a>(head: &HttpHead<'a>, options: CheckOptions, trusted: &[Network]) -> Option<Field<'a>> {
     if trusted.is_empty() {
         return None;

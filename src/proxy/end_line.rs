@@ -8,8 +8,8 @@ use slowlane_core::base::{Amount, AmountError, Ending};
 /// The ticket and the measures in a line. `None`: it has no ticket, or one that a client may have written.
 ///
 /// A line of text begins with its ticket, perhaps after a syslog prefix. The measures follow the ticket, each after a
-/// space, and end before the first other word. `seconds` may be a list in quotes, as nginx writes it. `ms` is a number
-/// of milliseconds, followed by others that are subtracted from it.
+/// space, and end before the first word that is not a measure. `seconds` may be a list in quotes, as nginx writes it.
+/// `ms` is a number of milliseconds, followed by the numbers to subtract from it.
 ///
 /// ```
 /// use slowlane::proxy::end_line::read;
@@ -65,11 +65,11 @@ pub fn is_refused(line: &[u8]) -> bool {
 }
 
 /// First keys of JSON lines in which a ticket is trusted: the ticket itself, or a key with which Caddy, or Envoy by
-/// default, begins a line. Traefik's other keys begin with a capital letter.
+/// default, begins a line. Traefik's keys, except that of the ticket, begin with a capital letter.
 const FIRST_KEYS: [&[u8]; 6] =
     [b"ticket\"", b"request_X-Slowlane-Ticket\"", b"level\"", b"ts\"", b"authority\"", b"bytes_received\""];
 
-/// Whether no client can have written text before the ticket, or a key of the JSON.
+/// Whether no client can have written the text before the ticket, or a key of the JSON.
 fn is_sure(line: &[u8]) -> bool {
     match line.strip_prefix(b"{\"") {
         Some(key) => {
@@ -84,7 +84,7 @@ fn is_sure(line: &[u8]) -> bool {
 const PREFIX_BYTES_MAX: usize = 256;
 
 /// Whether this is empty or a syslog prefix: a date, a host, a tag (RFC 3164 and 5424). The prefix of a container
-/// runtime is not accepted: such a runtime splits lines, so a client could choose where one begins.
+/// runtime is not accepted: such a runtime splits long lines, so a client could choose where a line begins.
 fn is_prefix(text: &[u8]) -> bool {
     let Some(text) = str::from_utf8(text).ok().filter(|text| text.len() <= PREFIX_BYTES_MAX) else {
         return false;
@@ -164,10 +164,10 @@ fn value(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The application's time, as HAProxy writes it: the active time minus the times for the request, the queue and the
-/// connection.
+/// The application's time, from the timers that HAProxy writes: the active time minus the times for the request, the
+/// queue and the connection.
 ///
-/// A timer of -1 belongs to a step that the request has not reached: then the application has not worked on it.
+/// A timer of -1 means that the request has not reached this step, so the application has not worked on the request.
 fn elapsed(text: &[u8]) -> Result<Amount, AmountError> {
     let mut timers = text.split(|&byte| byte == b'-');
     let active = Amount::read(timers.next().unwrap_or_default())?.micros();

@@ -61,7 +61,8 @@ impl Origins {
 /// Checks a request of the rate limit service.
 ///
 /// # Errors
-/// There is no descriptor, too many entries, a key that is not UTF-8, or a number of hits that is not a `uint32`.
+/// There is no descriptor, there are too many descriptors or entries, the domain or a key is not UTF-8, or a number of
+/// hits is not a `uint32`.
 pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     let invalid = |message| Err(GrpcStatus::new(StatusCode::InvalidArgument, message));
     let entries = || request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
@@ -210,7 +211,7 @@ pub struct DescriptorRuling {
 }
 
 impl DescriptorRuling {
-    /// The ruling on a descriptor whose SLO is replaced by another one's: it passes, uncounted.
+    /// The ruling on a descriptor whose SLO is replaced by that of another descriptor: it passes, uncounted.
     pub fn replaced(at: Timestamp) -> DescriptorRuling {
         let unasked = Judged {
             slo: SloId::DEFAULT,
@@ -255,7 +256,8 @@ pub fn deciding(limited: &[DescriptorRuling]) -> Option<&DescriptorRuling> {
     limited.iter().filter(counts).max_by_key(|one| one.decision.verdict)
 }
 
-/// The response of the rate limit service. `quota` is the quota of the deciding descriptor, if the request asks for it.
+/// The response of the rate limit service. `quota` is the quota of the deciding descriptor, if the request asks for a
+/// quota.
 pub fn rate_limited(
     limited: &[DescriptorRuling],
     decision: &Decision,
@@ -285,7 +287,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
         }
         Verdict::Pass | Verdict::Delay(_) => {
             let delay = delay(decision);
-            // Envoy removes headers after it has set others: a delay that is set must not be among those removed.
+            // Envoy sets headers before it removes others, so the header of a delay must not be among those removed.
             let forged = FAULT_HEADERS.iter().filter(|name| delay.is_none() || **name != DELAY);
             let allowed = Allowed {
                 headers_to_remove: forged.map(|&name| name.into()).collect(),
@@ -338,8 +340,8 @@ fn metadata(decision: &Decision, ticket: Option<&Ticket>, secret: KeySecret) -> 
 
 /// The ticket and the measures of each request whose end is in the message.
 ///
-/// The ticket is in the dynamic metadata, where no client can write: `ticket` of a gRPC answer, or the header of an HTTP
-/// answer. Without it, a request header that the operator has logged counts.
+/// The ticket is in the dynamic metadata, where no client can write: `ticket` of a gRPC answer, or the header of an
+/// HTTP answer. Without one there, the ticket in a request header counts, if the operator logs that header.
 pub fn ends(message: &LogMessage) -> impl Iterator<Item = (&str, Ending)> {
     message.http.iter().flat_map(|http| &http.entries).filter_map(|entry| {
         let common = entry.common.as_ref().filter(|common| common.is_end())?;

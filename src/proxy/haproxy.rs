@@ -90,7 +90,7 @@ enum Role {
 ///
 /// The first of several queries counts. Messages with unknown names are ignored, and so are unknown arguments of
 /// messages other than `request`. `field` gets each field of a request as it is read, even if an invalid part follows,
-/// with its own note on the name.
+/// and with each the note that is kept for its name.
 ///
 /// # Errors
 /// A part of the NOTIFY is unreadable.
@@ -281,8 +281,8 @@ fn answer_in_full(
     ack.finish();
 }
 
-/// Writes the same bytes as [`answer_in_full`] for a request that is let through, with the constant ones encoded
-/// beforehand.
+/// Writes the same bytes as [`answer_in_full`] for a request that is let through without details and without a quota.
+/// The constant bytes are encoded beforehand.
 #[inline]
 fn answer_briefly(id: Id, ruling: &Ruling, out: &mut Vec<u8>) {
     let mut ack = ShortAck::default();

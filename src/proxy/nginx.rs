@@ -27,17 +27,17 @@ const SECONDS: &str = "x-slowlane-seconds";
 const BYTES: &str = "x-slowlane-bytes";
 pub(super) const RETRY_AFTER: &str = "retry-after";
 
-/// The form of the answer, chosen by the query of `/check`.
+/// The form of the answer, chosen by the query string or by the path of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Status of a request that may proceed: 204, or 200 with `/check/200/`.
     pub pass: StatusCode,
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: StatusCode,
-    /// Whether to hold the answer for the delay. With `hold=off` the answer only contains the delay.
+    /// Whether to hold the answer for the delay. With `hold=off`, the answer is sent at once and contains the delay.
     pub hold: bool,
-    /// The longest delay, set with `max_delay=6s`. Requests with longer ones are denied: otherwise the proxy would time
-    /// out and let them pass.
+    /// The longest delay, set with `max_delay=6s`. Requests with longer delays are denied: otherwise the proxy would
+    /// time out and let them pass.
     pub max_delay: Duration,
     /// Whether to add headers with the client's quota, with `ratelimit=on`.
     pub ratelimit: bool,
@@ -125,10 +125,10 @@ pub const CHECK: &[u8] = b"/check";
 
 pub(super) const CHECK_200: &[u8] = b"/check/200";
 
-/// Everything that the decision depends on, if nginx may repeat this query. `None` if the request has no id from nginx.
-/// No part contains a line break.
+/// Everything that the decision depends on, in parts without line breaks, if nginx may repeat this query. `None` if the
+/// request has no id from nginx.
 ///
-/// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
+/// `deny=429` or a longer path means another proxy, whose clients may choose the ids, so ids are ignored.
 pub fn repeatable<'a>(
     head: &HttpHead<'a>,
     options: CheckOptions,
@@ -137,7 +137,7 @@ pub fn repeatable<'a>(
     if !has_id || options.deny != StatusCode::FORBIDDEN || head.path != CHECK {
         return None;
     }
-    // A decision depends on no other headers. Behind trusted proxies, it may depend on the list of hops.
+    // A decision depends on no other headers than these. Behind trusted proxies, it may depend on the list of hops.
     let asks = |name: &[u8]| {
         name.starts_with(FIELD_PREFIX.as_bytes())
             || [REQUEST_ID, FORWARDED_FOR].iter().any(|asks| name == asks.as_bytes())
@@ -154,7 +154,7 @@ pub fn ticket<'a>(head: &HttpHead<'a>) -> Option<&'a str> {
 /// The measures in a `/done` request.
 ///
 /// # Errors
-/// One of them is not a valid amount.
+/// A measure is not a valid amount.
 pub fn ending(head: &HttpHead<'_>) -> Result<Ending, AmountError> {
     let given = |name| head.header(name).filter(|value| !value.is_empty());
     Ok(Ending {
@@ -199,7 +199,7 @@ pub fn answer<'o>(
     answer.end();
 }
 
-/// The item of the `RateLimit` header: the remaining requests, and the seconds until there are more.
+/// The item of the `RateLimit` header: the remaining requests, and for a denial, the seconds until there are more.
 pub(crate) fn limit(reply: &Reply) -> String {
     let item = format!("\"{}\";r={}", reply.slo.number(), reply.remaining);
     match reply.verdict {

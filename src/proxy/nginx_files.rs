@@ -1,4 +1,4 @@
-//! The files of a configuration of nginx, and the tree that its includes make of them.
+//! The files of an nginx configuration, and the tree that their includes form.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ impl NginxFiles {
     /// pattern. Relative paths in includes start at `folder`, as in nginx.
     ///
     /// # Errors
-    /// A file cannot be read or is not understood.
+    /// A file cannot be read or is not understood, or there are too many includes.
     pub fn read(
         main: &[&Path],
         folder: &Path,
@@ -138,7 +138,7 @@ impl NginxFiles {
         Ok(files)
     }
 
-    /// Reads the output of `nginx -T`. `None`: it does not name its files, so it is a configuration itself.
+    /// Reads the output of `nginx -T`. `None`: the text names no files, so it is a configuration itself.
     ///
     /// # Errors
     /// A file in it is not understood, or includes multiply.

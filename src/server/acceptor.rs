@@ -30,9 +30,9 @@ pub(crate) trait Service: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
-    /// Its state, if it comes from an earlier process.
+    /// Its state, if it stopped for a handover.
     pub(crate) earlier: Option<TransferState>,
-    /// Its place in the lobby. None: the service has no lobby.
+    /// Its place in the lobby. None: the service has no lobby, or the connection stopped for a handover.
     pub(crate) guest: Option<Guest>,
     pub(crate) agent: Arc<Agent>,
     pub(crate) shutdown: Shutdown,
@@ -58,8 +58,8 @@ pub(crate) struct Acceptor {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Serves the connections of every listener, and those of an earlier process, until the shutdown begins. After a
-    /// failed handover, `open` is called again.
+    /// Serves the connections of every listener, and those that stopped for a handover, until the shutdown begins.
+    /// After a failed handover, `open` is called again, with the connections of this process.
     pub(crate) fn open(self: &Arc<Self>, shutdown: &Shutdown, earlier: impl Iterator<Item = Transfer>) {
         for Transfer { stream, state } in earlier {
             let (open, place) = (OpenConnection::new(&self.metrics), self.places.clone().try_acquire_owned());
@@ -171,7 +171,7 @@ impl Acceptor {
     }
 }
 
-/// Counts a connection as open until it is dropped.
+/// Counts a connection as open until this value is dropped.
 struct OpenConnection(Gauge);
 
 impl OpenConnection {
@@ -198,7 +198,7 @@ pub(crate) struct AccessList {
 }
 
 impl AccessList {
-    /// Whether everybody on the network may connect: there is neither TLS nor a list of networks.
+    /// Whether connections are unrestricted: there is neither TLS nor a list of networks.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.is_none() && self.allow.is_empty()
     }
@@ -223,7 +223,8 @@ impl AccessList {
         self.allow.is_empty() || self.allow.iter().any(|network| network.contains(peer))
     }
 
-    /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
+    /// The stream of a connection, after the TLS handshake if there is TLS. None: the handshake failed, or the shutdown
+    /// began.
     pub(super) async fn open(&self, mut stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(stream) };
         stream.watch().ok()?;

@@ -44,7 +44,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The longest wait for the body of a request: a command has few bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The header in which a browser reports the origin of a request; `none`: the user has made it, not a page.
+/// The header in which a browser reports where a request comes from; `none`: from the user, not from a page.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -74,7 +74,7 @@ impl Admin {
     /// Serves until the client closes, does not complete a request or read an answer in time, or the shutdown begins.
     /// An error ends only this connection.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
-        // Browsers cannot open Unix sockets, so their requests need no check of the host.
+        // Browsers cannot open Unix sockets, so requests over them need no check of the host.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
         let (agent, signal, admin) = (&agent, &shutdown.signal.clone(), &self);
         let answer = |request| async move {
@@ -341,8 +341,8 @@ fn clear(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     cleared.map_or_else(refused, |keys| plain(StatusCode::OK, keys))
 }
 
-/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: without it, the
-/// keys would be different.
+/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: if it is a typing
+/// error, the keys would not be the intended ones.
 fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<String, String> {
     if request.fields().next().is_none() {
         return Err("expected the fields of a request, like website=shop.example\n".into());
@@ -423,8 +423,8 @@ fn row(key: &str, agent: &Agent) -> AdminAnswer {
     }
 }
 
-/// Adds headers that protect browsers. Answers contain names that clients chose, so a browser must not guess their
-/// type, cache them, or show them in a frame.
+/// Adds headers that protect browsers. Answers contain names that clients chose, so a browser must not guess the type
+/// of an answer, cache it, or show it in a frame.
 fn guarded(mut answer: AdminAnswer) -> AdminAnswer {
     let headers = [
         (CONTENT_SECURITY_POLICY, "default-src 'none'"),

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer, answer, commands};
 use crate::server::{Accepted, Agent, Service, Shutdown, Stream, WriteTimeout, limited};
 
-/// The longest line, as in HAProxy, where `tune.bufsize` limits it.
+/// The maximum length of a line, as in HAProxy, where `tune.bufsize` sets it.
 pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// The longest wait for a whole line, and for a client to read its answer.

@@ -31,11 +31,11 @@ pub struct Agent {
     pub(super) holds: Arc<Holds>,
     /// Boxed, so that its locks share no cache line with data that every request reads.
     pub(crate) dedup: Box<DedupCache>,
-    /// The receiver of requests that must be taken back while another process has the table.
+    /// Where to send requests that must be taken back while another process has the table.
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
-    /// Ensures that a ticket that a client may have written is logged only once.
+    /// Ensures that the warning about tickets that clients may have written is logged only once.
     pub(super) unsafe_ticket: Once,
     pub(super) spop_error_line: OncePerSecond,
     /// None: no proxy enforces limits locally.
@@ -73,7 +73,7 @@ impl Agent {
         }
     }
 
-    /// From now on, sends requests that must be taken back to another process.
+    /// From now on, requests that must be taken back are sent to another process.
     pub(crate) fn take_back_elsewhere(&self, to: Sender<Decision>) {
         *self.elsewhere.lock() = Some(to);
     }
@@ -83,8 +83,8 @@ impl Agent {
         *self.elsewhere.lock() = None;
     }
 
-    /// Decides one request, and reports the decision. `may_hold`: its delay may still change while it is held.
-    /// `refusal` may replace the verdict.
+    /// Decides one request, and reports the decision. `may_hold`: the request may be held, and its delay may change
+    /// during the hold. `refusal` may replace the verdict.
     pub(super) fn decide<'f, F>(
         &self,
         policy: &Policy,
@@ -166,7 +166,7 @@ impl Agent {
     }
 
     /// Takes back the delay and the ticket of a descriptor if another descriptor refuses the request. Windows still
-    /// count it, as in Envoy's service.
+    /// count the request, as in Envoy's service.
     pub(super) fn leave(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         if decision.has_ticket() || matches!(decision.verdict, Verdict::Delay(_)) {
             self.throttle.take_back(policy, decision, now);
@@ -183,7 +183,7 @@ impl Agent {
         self.throttle.pass(decision.key, decision.turn(), now);
     }
 
-    /// The verdict on a held request for which the store has no slot.
+    /// The verdict on a held request for which the store of the cluster has no slot.
     pub(super) fn has_no_slot(&self) -> Verdict {
         self.metrics.plain.holds_denied.inc();
         Verdict::Deny { retry_after_s: 1 }
@@ -201,7 +201,7 @@ impl Agent {
         self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
     }
 
-    /// Ends a request that an SLO counts until its end. Returns false, and changes nothing, if the text is not one of
+    /// Ends a request that an SLO counts until its end. Returns false, and ends nothing, if the text is not one of
     /// slowlane's tickets or a measure is not an amount.
     pub(super) fn end(&self, ticket: &str, ending: Result<Ending, AmountError>, now: Timestamp) -> bool {
         let ends = &self.metrics.ends;

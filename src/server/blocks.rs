@@ -49,13 +49,13 @@ impl fmt::Display for Change {
     }
 }
 
-/// The longest wait for the store's answer. Nodes report a block to it at once.
+/// The longest wait for the store's answer. Nodes report a block to the store at once.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Answers `/api/block`: refuses requests with the fields of the query for the time in the body. In a cluster it waits
-/// for the store.
+/// Answers `/api/block`: blocks requests with the fields of the query for the time in the body. In a cluster, it waits
+/// for the store's answer.
 ///
 /// # Errors
 /// The reason, with its remedy.
@@ -128,7 +128,7 @@ fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// The keys that are formed by exactly these fields. A key with other fields may belong to other clients.
+/// The keys whose fields are all among these. A key with a further field may belong to other clients.
 fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> {
     let query = Query(typed.clone());
     let is_given = |name: &str| fields.iter().any(|(given, _)| given == name.replace('-', "_"));

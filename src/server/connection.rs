@@ -37,7 +37,8 @@ pub(super) trait Protocol {
     /// Writes the held answers that are due. A protocol with a single held answer writes it even if it is not due yet.
     fn release(&mut self, now: Timestamp);
 
-    /// The moment since which the connection waits for the rest of a query. `None`: it may wait forever.
+    /// The moment since which the connection waits for bytes that must arrive within a time limit. `None`: it may wait
+    /// forever.
     fn waits_since(&self) -> Option<Timestamp>;
 
     /// Called when the connection has waited too long.
@@ -51,7 +52,7 @@ pub(super) trait Protocol {
     /// cut off.
     fn begin_end(&mut self, now: Timestamp) -> usize;
 
-    /// Answers everything and says goodbye, if the protocol has a message for it.
+    /// If the protocol has a goodbye, answers everything that is held, and appends the goodbye.
     fn say_goodbye(&mut self);
 }
 
@@ -77,12 +78,12 @@ impl Next {
     }
 }
 
-/// The reason why a wait is over.
+/// The reason why a wait has ended.
 enum Wake {
     Bytes,
     Closed,
     Due,
-    /// The moment of a held answer has moved.
+    /// The due time of a held answer has moved.
     Moved,
     TimedOut,
     End,
@@ -93,7 +94,7 @@ pub(super) struct Connection<P> {
     pub(super) stream: Stream,
     pub(super) inbox: Inbox,
     pub(super) protocol: P,
-    /// The longest wait for the rest of a query, and for a peer that reads no answer.
+    /// The longest wait for bytes that must arrive ([`Protocol::waits_since`]), and for a peer that reads no answer.
     pub(super) patience: Duration,
     pub(super) agent: Arc<Agent>,
     pub(super) shutdown: Shutdown,
@@ -157,7 +158,7 @@ impl<P: Protocol> Connection<P> {
         let Connection { stream, inbox, protocol, patience, agent, .. } = self;
         let (due, bell, clock) = (protocol.due(), protocol.bell(), agent.clock);
         let impatient = protocol.waits_since().map(|since| since + *patience);
-        // Pinned where it is made: it is too large to be moved for each query.
+        // Pinned in place: the future is too large to be moved for each query.
         let alarm = pin!(async {
             match (due, impatient) {
                 (Some(due), _) if impatient.is_none_or(|impatient| due < impatient) => {
@@ -297,7 +298,7 @@ const READ_BYTES_MIN: usize = 1000;
 /// The size to which the buffer of a busy connection grows. Only a longer frame needs more.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
-/// A first-in, first-out buffer, limited to the size of one frame.
+/// A first-in, first-out buffer. It grows up to the size of the longest frame, but at least to [`READ_BYTES_MAX`].
 ///
 /// ```text
 ///  │ used │ bytes() ······ │ space() ······ │
@@ -342,7 +343,7 @@ impl Inbox {
         }
     }
 
-    /// Reads once from a fresh socket: often, the only query of a connection has arrived with it.
+    /// Reads once from a fresh socket: often, the only query of the connection has already arrived.
     fn read_fresh(&mut self, stream: &Stream) -> io::Result<()> {
         let Stream::Fresh(Some(socket)) = stream else { return Ok(()) };
         match (&*socket).read(self.space()) {
@@ -365,7 +366,7 @@ impl Inbox {
         if self.space().is_empty() { Ok(0) } else { self.read(stream).now_or_never().unwrap_or(Ok(0)) }
     }
 
-    /// The space for the next read. It is empty only if the buffer holds a whole frame of the largest size.
+    /// The space for the next read. It is empty only if the buffer is full and has reached its maximum size.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);

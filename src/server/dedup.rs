@@ -19,7 +19,7 @@ const DEDUP_MAX: u8 = 10;
 /// not remembered, so their redirected requests count twice.
 const ANSWERS_MAX: usize = 100_000;
 
-/// A hash of all lines of a query.
+/// A hash of the parts of a query on which its decision depends.
 ///
 /// The hash uses the secret of the keys, so no client can find two queries with the same fingerprint. The secret, and
 /// so the fingerprint, stays the same after an upgrade.
@@ -41,7 +41,7 @@ impl Expiring for DueReply {
     }
 }
 
-/// The answers whose delay has not ended, or has ended within the last second, by query.
+/// The answers whose delay has not ended, or has ended within the last second, by the fingerprint of the query.
 #[derive(Debug)]
 pub(crate) struct DedupCache {
     hasher: SipHasher13,
@@ -53,8 +53,8 @@ impl DedupCache {
         DedupCache { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
-    /// The fingerprint of a query: of all its lines in order, without their line breaks. `room` is a buffer for the
-    /// lines.
+    /// The fingerprint of a query. `lines` are the parts on which its decision depends, in order; none contains a line
+    /// break. `room` is a buffer for them.
     pub(super) fn fingerprint<'a>(
         &self,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -69,7 +69,8 @@ impl DedupCache {
         Key::from_bits(self.hasher.hash(room))
     }
 
-    /// The answer to a repeated query: what is left of its delay, or the same denial.
+    /// The answer to a repeated query: the rest of the delay, or the same denial. `None`: no answer is remembered, or
+    /// it was repeated too often.
     pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
         let mut place = self.answers.at(fingerprint);
         let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;
@@ -92,12 +93,12 @@ impl DedupCache {
         self.answers.at(fingerprint).put(DueReply { reply: reply.clone(), due, dedup: 0 }, now)
     }
 
-    /// Drops the answers whose time is over.
+    /// Drops expired answers.
     pub(crate) fn sweep(&self, now: Timestamp) {
         self.answers.sweep(now);
     }
 
-    /// All answers whose time is not over, one shard at a time.
+    /// All answers that have not expired, one shard at a time.
     pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Fingerprint, DueReply)>> {
         self.answers
             .pick(move |fingerprint, answer| (!answer.is_over(now)).then(|| (fingerprint, answer.clone())))

@@ -18,7 +18,7 @@ use crate::observe::revived_task;
 use crate::proxy::end_line;
 use crate::server::{AccessList, Agent, Listener, Shutdown};
 
-/// The longest line over UDP. By default HAProxy writes at most 1,024 bytes, and nginx 2,048.
+/// The maximum length of a line over UDP. By default, HAProxy writes at most 1,024 bytes, and nginx 2,048.
 const MESSAGE_BYTES_MAX: usize = 8_192;
 
 /// How often the lines that the kernel has dropped are counted.
@@ -78,7 +78,7 @@ impl Ends {
     }
 }
 
-/// Ends the request that a line reports, if it reports one.
+/// Ends the request whose end a line reports, if it reports one.
 fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
     if line.len() > bytes_max {
         return dropped(agent, "too_long", 1);
@@ -104,14 +104,14 @@ fn dropped(agent: &Agent, reason: &'static str, lines: u64) {
 /// The interval at which a file is read. It is short, because a request keeps its place until its end is read.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// The longest line of a file: Caddy logs all headers of a request, if nothing is filtered.
+/// The maximum length of a line in a file: Caddy logs all headers of a request, if none are filtered.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// The size of one read, and the maximum number of reads in a row: the thread also reads sockets.
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_MAX: usize = 16;
 
-/// A log file that is followed by its path, so a new file at that path replaces it.
+/// A log file that is followed under its path: if a new file appears there, it is read from then on.
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
     path: PathBuf,
@@ -122,8 +122,8 @@ pub(crate) struct FollowedLog {
 }
 
 impl FollowedLog {
-    /// Follows a file from its end on, for the runtime of the caller. A file that does not exist yet is read from its
-    /// beginning when it appears.
+    /// Follows a file from its current end, in the runtime of the caller. A file that does not exist yet is read from
+    /// its beginning when it appears.
     pub(crate) fn at_end(path: PathBuf, agent: Arc<Agent>) -> FollowedLog {
         let open = file(&path).and_then(|_| OpenLog::of(&path, SeekFrom::End(0)));
         match &open {
@@ -193,7 +193,7 @@ impl OpenLog {
 
     /// Passes new lines to `take`, and returns whether the end of the file was reached.
     fn read_on(&mut self, take: &mut impl FnMut(&[u8])) -> io::Result<bool> {
-        // The file was emptied, as log rotation does after copying it.
+        // A file that is shorter than before was emptied, as log rotation may do after copying it.
         if self.file.metadata()?.len() < self.read {
             self.read = self.file.seek(SeekFrom::Start(0))?;
             self.line.clear();

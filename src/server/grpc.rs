@@ -36,14 +36,14 @@ use slowlane_core::policy::{Policy, Slo};
 /// the requests of refused calls pass, so the number is high.
 const STREAMS_MAX: u32 = 1_024;
 
-/// The maximum number of messages that are read concurrently on one connection. Others wait, within the flow control
-/// window.
+/// The maximum number of messages that are read concurrently on one connection. Further messages wait, within the flow
+/// control window.
 const READS_MAX: usize = 64;
 
 /// The maximum number of access logs on one connection. Each thread of Envoy sends one, on a connection of its own.
 const LOGS_MAX: usize = 16;
 
-/// The longest list of headers of a call. Envoy forwards the `tracestate` of its client, which may have 60 KiB.
+/// The maximum size of the headers of a call. Envoy forwards the `tracestate` of its client, which may have 60 KiB.
 const HEADERS_BYTES_MAX: u32 = 96 * 1024;
 
 /// The maximum number of streams that arrive together and are reset before they are served; more end the connection
@@ -120,7 +120,8 @@ impl Grpc {
                 }
             }
         };
-        // Ends of requests that have arrived in access logs belong to the state that an upgrade hands over.
+        // Waits for the access logs: the ends of requests that they report belong to the state that an upgrade hands
+        // over.
         let _ = timeout(LAST_CALLS_MAX, calls.logs.acquire_many(LOGS_MAX as u32)).await;
         shutdown.decides_no_more();
         if let Ok(Err(error)) = served {
@@ -141,7 +142,8 @@ struct Calls {
     grpc: Arc<Grpc>,
     agent: Arc<Agent>,
     signal: Signal,
-    /// The moment of the latest call, in nanoseconds. Before the first call, it is the start of the connection.
+    /// The moment of the latest call, in nanoseconds; an open access log renews it. At first, it is the connection's
+    /// start.
     called: AtomicU64,
     /// Places for messages that are being read.
     reads: Semaphore,
@@ -194,7 +196,8 @@ impl Calls {
             Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&self.message(body).await?)?)?),
             Method::Check => framed(&self.check(&decoded(&self.message(body).await?)?)),
             Method::StreamAccessLogs => {
-                // After this answer, Envoy opens another log. What it has sent on this one is still read.
+                // When the shutdown begins, the call is answered, so Envoy opens another log. Messages that it has
+                // already sent are still read.
                 let reading = tokio::spawn(self.clone().read_log(body));
                 if let Some(Ok(Err(status))) = self.signal.unless_begun(reading).await {
                     return Err(status);
@@ -296,7 +299,7 @@ impl Calls {
 const TOO_MANY_LOGS: GrpcStatus =
     GrpcStatus::new(Code::ResourceExhausted, "there are 16 access logs on this connection");
 
-/// For each descriptor, whether the SLO of another descriptor replaces its own.
+/// For each descriptor, whether the SLO of another descriptor replaces its SLO.
 fn replaced<'f, F: Iterator<Item = Field<'f>>>(
     policy: &Policy,
     request: &RateLimitRequest,
@@ -316,7 +319,7 @@ fn replaced<'f, F: Iterator<Item = Field<'f>>>(
     slos.iter().map(|slo| slo.is_some_and(|slo| slo.name.as_ref().is_some_and(replaces))).collect()
 }
 
-/// Whether the request is a gRPC call: its type is `application/grpc`, perhaps with an encoding.
+/// Whether the request is a gRPC call: its content type is `application/grpc`, perhaps with a suffix like `+proto`.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let rest = headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().strip_prefix(GRPC));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))

@@ -20,7 +20,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use slowlane_core::base::{HoldLimits, Turn};
 
-/// Counts the held answers of all connections.
+/// The held answers of all connections: their limits, their number, and the alarm that ends their waits.
 #[derive(Debug)]
 pub(crate) struct Holds {
     pub(crate) limits: HoldLimits,
@@ -35,7 +35,7 @@ impl Holds {
         Arc::new(Holds { limits, held, refused, alarm: OnceLock::new() })
     }
 
-    /// Returns when an answer is due, or up to half a millisecond later; never before it.
+    /// Returns when an answer is due, or up to half a millisecond later; never earlier.
     pub(crate) async fn until(&self, due: Instant) {
         self.alarm.get_or_init(Alarm::start).until(due).await;
     }
@@ -68,13 +68,14 @@ impl Drop for HoldPlace {
     }
 }
 
-/// The runtime's timers may fire late by this much, so the alarm's own thread takes over this long before the end.
+/// The runtime's timers may fire late by this much, so the alarm's own thread takes over this long before an answer is
+/// due.
 const COARSE: Duration = Duration::from_millis(3);
 
 /// The alarm fires at multiples of this time, so that a great many waits do not wake it too often.
 const GRAIN: Duration = Duration::from_micros(500);
 
-/// The number of bells. It is more than the grains in the last milliseconds of a wait.
+/// The number of bells. It exceeds the number of grains in the last milliseconds of a wait.
 const BELLS: usize = 16;
 
 /// A thread that wakes tasks at moments finer than those of the runtime's timers, which fire at whole milliseconds. It
@@ -102,7 +103,7 @@ impl Alarm {
         alarm
     }
 
-    /// Returns at `due`, or up to half a millisecond later; never before it.
+    /// Returns at `due`, or up to half a millisecond later; never earlier.
     async fn until(&self, due: Instant) {
         let grain = self.grain_from(due);
         let due = self.begin(grain);

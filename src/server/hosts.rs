@@ -14,7 +14,7 @@ use slowlane_core::base::{Host, is_loopback};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<String>);
 
-/// A part of `[admin] hosts` that is not a host. The message says what is expected.
+/// An item of `[admin] hosts` that is not a host. The message says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: expected a name or an address without a port, like slowlane.example")]
 pub(crate) struct HostError(String);

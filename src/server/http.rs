@@ -19,7 +19,7 @@ use slowlane_core::policy::Policy;
 /// No request is answered while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Room for the lines of a usual query, and for its answer.
+/// Room for the parts of a usual query, and for its answer.
 const QUERY_BYTES: usize = 256;
 
 /// The service of the HTTP check, shared by all its connections.
@@ -43,7 +43,7 @@ impl Check {
         Check { idle_timeout, trusted, query_line, foreign_line }
     }
 
-    /// Serves a connection. `unread` contains bytes that an earlier process read but did not use.
+    /// Serves a connection. `unread` contains the bytes that were read before a handover but not used.
     pub async fn serve(
         self: Arc<Self>,
         stream: Stream,
@@ -79,12 +79,12 @@ struct Conversation {
     check: Arc<Check>,
     agent: Arc<Agent>,
     query: FirstQuery,
-    /// A buffer for the lines of a query that nginx may repeat.
+    /// A buffer for the parts of a query that nginx may repeat.
     question: Vec<u8>,
     out: Vec<u8>,
     /// Boxed, because most connections never hold an answer, and each connection is moved when it begins.
     held: Option<Box<HeldDecision>>,
-    /// The moment of the last request, or of the answer to a held one.
+    /// The moment of the last request or of the last held answer; at first, the start of the connection.
     quiet_since: Timestamp,
     date: Date,
     rng: Rng,
@@ -302,8 +302,8 @@ impl Conversation {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
-        // The previous process still holds this answer. nginx does not repeat a query before its answer, so this is no
-        // repeat.
+        // With `hold`, a remembered delay is that of an answer which the previous process still holds. nginx does not
+        // repeat a query before its answer, so this query is no repeat.
         let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
@@ -382,7 +382,7 @@ impl Conversation {
         answer.end_with(&format!("{error}\n"), head.method == b"HEAD");
     }
 
-    /// Ends the conversation: the start of the next request cannot be found.
+    /// Answers with an error and ends the conversation: the start of the next request cannot be found.
     fn refuse(&mut self, refusal: Refusal, now: Timestamp) {
         match refusal {
             // A wrong port is a mistake of the operator.
@@ -432,7 +432,7 @@ fn quota(policy: &Policy, slo: SloId, remaining: u32, options: CheckOptions) -> 
     if options.ratelimit { policy.quota(slo, remaining) } else { None }
 }
 
-/// The longest query string that a connection remembers. It has room for all keys together.
+/// The maximum length of a query string that a connection remembers. All options together are shorter.
 const QUERY_BYTES_MAX: usize = 128;
 
 /// The first query string of a connection, and its meaning. A proxy sends the same one each time, so it is parsed once.

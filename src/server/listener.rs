@@ -24,7 +24,7 @@ pub(crate) const UNIX_MODE: u32 = 0o660;
 /// The longest queue of connections that are not yet accepted.
 ///
 /// nginx, and HAProxy up to 3.0, open one connection for each waiting request: hundreds within a millisecond. With the
-/// usual 128, clients retry further connections only after a second.
+/// usual limit of 128, clients would retry the excess connections only after a second.
 const BACKLOG: u32 = 4096;
 
 /// The requested receive buffer of a UDP socket: room for 5,000 lines, which HAProxy may write in 100 ms. The kernel
@@ -35,7 +35,7 @@ const RECEIVE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Socket,
-    /// Its address in the config. None: systemd has opened it.
+    /// Its address in the config. None: systemd has opened the socket.
     pub(crate) address: Option<Address>,
     /// Another process listens at its path.
     is_left: AtomicBool,
@@ -52,8 +52,8 @@ enum Socket {
 }
 
 impl Listener {
-    /// Binds an address, for the runtime of the caller. It blocks while a host name is resolved. A Unix socket gets the
-    /// permissions `unix_mode`.
+    /// Binds an address, and registers the socket with the caller's runtime. It blocks while a host name is resolved. A
+    /// Unix socket gets the permissions `unix_mode`.
     pub(crate) fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let socket = match address {
             Address::Tcp(address) => bound(address, listen).and_then(watched),
@@ -63,7 +63,7 @@ impl Listener {
         Ok(Listener::of(socket, Some(address.clone())))
     }
 
-    /// Binds a host and a port for UDP, for the runtime of the caller.
+    /// Binds a host and a port for UDP, and registers the socket with the caller's runtime.
     pub(crate) fn bind_udp(address: &Address) -> Result<Listener, BindError> {
         let socket = match address {
             Address::Tcp(address) => bound(address, net::UdpSocket::bind).and_then(watched_udp),
@@ -73,7 +73,8 @@ impl Listener {
         Ok(Listener::of(socket, Some(address.clone())))
     }
 
-    /// Takes a bound socket, for the runtime of the caller. Without an address, it belongs to systemd.
+    /// Takes a bound socket, and registers it with the caller's runtime. Without an address, the socket is from
+    /// systemd.
     ///
     /// # Errors
     /// The runtime does not accept the socket.
@@ -110,14 +111,15 @@ impl Listener {
         })
     }
 
-    /// Receives the next message of a UDP socket: its length and its sender. A longer message is truncated.
+    /// Receives the next message of a UDP socket: its length and its sender. A message longer than the buffer is
+    /// truncated.
     pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, IpAddr)> {
         let Socket::Udp(socket) = &self.socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let (bytes, from) = socket.recv_from(buffer).await?;
         Ok((bytes, from.ip()))
     }
 
-    /// The number of messages for a UDP socket that the kernel has dropped, because the buffer was full.
+    /// The number of messages that the kernel has dropped because the buffer of this UDP socket was full.
     pub(crate) fn lost(&self) -> io::Result<u64> {
         let inode = fstat(self)?.st_ino.to_string();
         for path in ["/proc/net/udp", "/proc/net/udp6"] {
@@ -138,7 +140,7 @@ impl Listener {
         self.is_left.store(true, Relaxed);
     }
 
-    /// Whether only this machine can reach it.
+    /// Whether only this machine can reach the listener.
     pub(crate) fn is_local(&self) -> bool {
         let bound = SockRef::from(self).local_addr();
         bound.is_ok_and(|bound| bound.as_socket().is_none_or(|bound| is_loopback(bound.ip())))
@@ -259,7 +261,7 @@ pub(crate) struct Inherited(Vec<InheritedSocket>);
 #[derive(Debug)]
 struct InheritedSocket {
     acceptor: String,
-    /// Its address in the config. None: it is from systemd, and replaces all addresses.
+    /// Its address in the config. None: the socket is from systemd, and replaces all addresses of the acceptor.
     address: Option<Address>,
     socket: OwnedFd,
 }
@@ -288,8 +290,8 @@ impl Inherited {
         self.0.push(InheritedSocket { acceptor, address, socket });
     }
 
-    /// Takes the next socket of the acceptor with this address, or without one the next from systemd, for the runtime
-    /// of the caller.
+    /// Takes the next usable socket of the acceptor with this address or, if `address` is `None`, the next from
+    /// systemd. The socket is registered with the caller's runtime.
     pub(crate) fn take(&mut self, acceptor: &str, address: Option<&Address>) -> Option<Listener> {
         let is_it =
             |socket: &InheritedSocket| socket.acceptor == acceptor && socket.address.as_ref() == address;

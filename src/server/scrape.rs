@@ -1,4 +1,4 @@
-//! The answer of `/metrics`: running counters, and values that are read on demand, outside the request path.
+//! The answer to `/metrics`: running counters, and values that are read on demand, outside the request path.
 
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -114,7 +114,7 @@ fn process(started: Duration, used: ProcessUse) -> Registry {
     registry
 }
 
-/// The resources that the process uses at a moment. None: the system does not report them.
+/// The resources that the process uses now. A field is `None` if the system does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ProcessUse {
     /// CPU time of all threads, in user and system mode.
@@ -146,7 +146,8 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1_024)
 }
 
-/// The number of open files and sockets. From Linux 6.2 on, it is the size of the folder; before, they are counted.
+/// The number of open files and sockets. From Linux 6.2 on, this is the size of the folder; on earlier versions, the
+/// entries are counted.
 fn open_fds() -> Option<u64> {
     let folder = "/proc/self/fd";
     match fs::metadata(folder).ok()?.len() {

@@ -44,7 +44,7 @@ pub struct Trigger {
 /// Connections that may continue in another process.
 type Transfers = Arc<Mutex<Vec<Transfer>>>;
 
-/// Every serving task holds one of these, and drops it when it ends.
+/// Every serving task holds one of these, and drops it when the task ends.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     /// Signals that the task must stop, whether its connection is closed or passed on.
@@ -55,7 +55,7 @@ pub struct Shutdown {
     transfers: Transfers,
 }
 
-/// Notifies a task of the shutdown. Unlike [`Shutdown`], it does not delay the end.
+/// Notifies a task of the shutdown. Unlike a [`Shutdown`], it does not keep the trigger waiting.
 #[derive(Clone, Debug)]
 pub struct Signal(watch::Receiver<Phase>);
 
@@ -213,7 +213,7 @@ impl TransferState {
 }
 
 impl Transfer {
-    /// Converts a socket from another process to a stream, for the runtime of the caller.
+    /// Converts a socket from another process to a stream. A Unix socket is registered with the caller's runtime.
     ///
     /// # Errors
     /// The runtime does not accept the socket.

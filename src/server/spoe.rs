@@ -27,7 +27,8 @@ const OUT_BYTES_MAX: usize = 256 * 1024;
 /// The maximum number of further reads at a shutdown, before the DISCONNECT.
 const LAST_READS_MAX: usize = 16;
 
-/// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
+/// The pause before a refused handshake is answered. Without it, HAProxy up to 3.0 would try again at once, thousands
+/// of times a second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The SPOP service, shared by all its connections.
@@ -40,7 +41,7 @@ pub struct Spoe {
 }
 
 impl Spoe {
-    /// Serves a connection. `spop_state` is its state in an earlier process, or the default of a new one.
+    /// Serves a connection. `spop_state` is its state before a handover, or the default for a new connection.
     pub async fn serve(
         self: Arc<Spoe>,
         stream: Stream,
@@ -111,7 +112,7 @@ pub struct Conversation {
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
-    /// The arguments of the last request, with their places in a batch of this policy and of this width.
+    /// The arguments of the last request, with their places in a batch of the policy and the width in `placed_in`.
     arguments: haproxy::Arguments,
     placed_in: (Weak<Policy>, usize),
     /// A seeded generator makes a run repeatable.
@@ -149,7 +150,7 @@ impl Placed {
 /// The result of [`Conversation::answer`].
 #[derive(Debug)]
 pub struct Used {
-    /// The number of bytes used. The remaining ones are the beginning of a frame.
+    /// The number of bytes used. Unless the connection closes, the remaining bytes are the beginning of a frame.
     pub bytes: usize,
     /// The number of NOTIFYs read.
     pub notified: u64,
@@ -298,7 +299,7 @@ impl Conversation {
         }
     }
 
-    /// Continues the conversation of an earlier process.
+    /// Continues a conversation that stopped for a handover.
     fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
         if let Some(Agreed { frame_bytes_max, .. }) = spop_state.agreed {
             self.protocol = Connection::established(frame_bytes_max);
@@ -342,7 +343,7 @@ impl Conversation {
         Used { bytes: bytes.len() - frames.len(), notified, close }
     }
 
-    /// Forgets the places of arguments if the policy has changed, or the fields that blocks use.
+    /// Forgets the places of arguments if the policy or the fields that blocks use have changed.
     #[inline]
     fn place_in(&mut self, policy: &Arc<Policy>, width: usize) {
         if (self.placed_in.0.as_ptr(), self.placed_in.1) != (Arc::as_ptr(policy), width) {
@@ -433,7 +434,7 @@ impl Conversation {
         }
     }
 
-    /// Counts a frame other than a NOTIFY.
+    /// Counts a hello or a disconnect. Other frames are not counted here.
     fn count(&mut self, kind: Kind) {
         match kind {
             // slowlane's own tools do not count as proxies.
@@ -447,7 +448,7 @@ impl Conversation {
     fn hold(&mut self, id: haproxy::Id, delay: Duration, turn: Option<(Key, u64)>, now: Timestamp) {
         let due = match turn {
             // The number of a turn is the moment of the decision. If the request has no place in the queue, its delay
-            // counts from then.
+            // counts from that moment.
             Some((_, number)) => (Timestamp::from_nanos(number) + delay).min(now + delay),
             None => now + delay,
         };
@@ -523,7 +524,8 @@ impl Conversation {
         self.out.extend(goodbye);
     }
 
-    /// Counts and logs the reason for which the connection closes, and returns the step that closes it.
+    /// Counts and logs the reason for which the connection closes, unless it is normal. Returns the step that closes
+    /// it.
     fn close(&self, close: &Close, now: Timestamp) -> Next {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         if close.status != Status::NORMAL {

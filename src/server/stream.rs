@@ -19,7 +19,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use slowlane_core::base::Address;
 
-/// Probes that detect within minutes that the machine of a proxy has disappeared without closing.
+/// Probes that detect within minutes that the machine of a proxy has disappeared without closing its connections.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(KEEPALIVE_S));
 
 pub(super) const KEEPALIVE_S: u64 = 60;
@@ -54,7 +54,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Performs the client's handshake over TCP. `host` is the name to verify.
+    /// Performs the client's TLS handshake over TCP; a Unix socket stays as it is. `host` is the name to verify.
     pub(crate) async fn secured(self, host: &str, tls: Arc<ClientConfig>) -> io::Result<Stream> {
         let Stream::Tcp(stream) = self else { return Ok(self) };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -158,7 +158,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Reads and drops bytes until the peer closes, for at most a second.
+/// Reads and drops bytes until the peer closes, for at most a second or [`BYTES_MAX`].
 ///
 /// A close with unread bytes resets the connection, and the peer may lose the last answer. The proxy then has no
 /// answer, and the request passes.

@@ -14,7 +14,7 @@ const CHANGES_MAX: usize = 500;
 /// If more changes than this are pending, the whole list of blocks is sent instead.
 const WAITING_MAX: usize = 10_000;
 
-/// How often blocks without room in the store are offered to it again.
+/// The time between two offers of blocks for which the store had no room.
 const OFFER: Duration = Duration::from_secs(2);
 
 /// Synchronises blocks between this node and the store.
@@ -22,10 +22,10 @@ const OFFER: Duration = Duration::from_secs(2);
 pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
-    /// Changes of this node that the store has not applied yet, and blocks that the store may have forgotten.
+    /// Changes of this node that the store has not applied yet, and, in `restoring`, blocks that it may have forgotten.
     waiting: VecDeque<Ordered>,
     restoring: VecDeque<Ordered>,
-    /// How many of each of the two are in flight.
+    /// The numbers of entries of `waiting` and of `restoring` that are in flight.
     sent: (usize, usize),
     /// Blocks for which the store has no room, with their ends. They are in force on this node only, so they are at
     /// most as many as its blocks.
@@ -34,7 +34,7 @@ pub(super) struct BlockSync {
 }
 
 impl BlockSync {
-    /// Collects the changes of this node. True if there are any to report.
+    /// Collects the changes of this node. True if there is anything to report, including blocks to restore.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
         self.waiting.extend(ordered);
@@ -69,7 +69,7 @@ impl BlockSync {
         own.extend(self.restoring.drain(..restored_count));
         self.settle(&own, &news, now);
         let of_store: HashSet<&Target> = news.list.iter().map(|(target, _)| target).collect();
-        // For the same target, the store applies the change of this node after that of another.
+        // For the same target, the store applies the change of this node after those of other nodes.
         let mine = own[..changed].iter().filter(|own| of_store.contains(&own.change.target));
         let mine: Vec<Change> = mine.map(|own| own.change.clone()).collect();
         if news.extent != Extent::News {
@@ -99,7 +99,7 @@ impl BlockSync {
         if changes.is_empty() { 0 } else { throttle.apply(changes, now) }
     }
 
-    /// Records which of this node's own changes the store has applied.
+    /// Notes which of this node's own changes the store has applied or refused, also in their receipts.
     fn settle(&mut self, own: &[Ordered], news: &BlockNews, now: Timestamp) {
         for (target, _) in &news.list {
             self.alone.remove(target);
@@ -127,8 +127,8 @@ impl BlockSync {
         self.restoring = blocks.into_iter().map(|block| restored(block.target, block.until)).collect();
     }
 
-    /// Restores every block of this node in the store, instead of the pending changes. A block that an operator has
-    /// ended stays ended.
+    /// Restores every block of this node in the store, instead of reporting the pending changes. A block that an
+    /// operator has ended stays ended.
     fn restore_all(&mut self, throttle: &Throttle, now: Timestamp) {
         let is_end =
             |Change { target, until }: &Change| until.is_none() && matches!(target, Target::Fields(_));

@@ -20,10 +20,10 @@ use slowlane_core::cluster::{
     Member, Membership, PRESENT, Response, SECRET_KEPT,
 };
 
-/// The maximum number of keys in a message, so that the store is never busy for longer than about 2 ms.
+/// The maximum number of keys in a message, so that no message keeps the store busy for longer than about 2 ms.
 const KEYS_MAX: usize = 200;
 
-/// The longest record of rate.lua, in bytes.
+/// The maximum length of a record of rate.lua.
 const RECORD_BYTES_MAX: usize = 512;
 
 /// Keys are spread over this many hash tags, so that a Redis Cluster can distribute them over its servers.
@@ -128,7 +128,7 @@ impl Redis {
         };
         let mut places: Vec<usize> = (0..updates.len()).collect();
         places.sort_by_key(group);
-        // The keys of one message have one script, and one tag in a Redis Cluster.
+        // All keys of a message use the same script and, in a Redis Cluster, have the same tag.
         let groups = places.chunk_by(|one, other| group(one) == group(other));
         let messages = groups.flat_map(|group| group.chunks(KEYS_MAX));
         let response = try_join_all(messages.map(|places| self.send_some(updates, places))).await?;
@@ -197,7 +197,7 @@ impl Redis {
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
-    /// Reads the beginning of the records of these keys.
+    /// Reads the beginning of the records of these keys, of at most [`HINTS_MAX`].
     async fn records(&self, keys: &[Key]) -> RedisResult<Vec<(Key, String)>> {
         let record = async |&key: &Key| {
             let mut read = redis::cmd("GETRANGE");
@@ -333,7 +333,7 @@ fn written(arguments: &Arguments) -> String {
     written.expect("it is plain data")
 }
 
-/// Parses the answer to these arguments. None if a number is missing.
+/// Parses the answer to these arguments. None if it has another form.
 fn answer(arguments: &Arguments, text: &[u8]) -> Option<Answer> {
     let answer = match arguments {
         Arguments::Rate(_) => serde_json::from_slice(text).map(Answer::Rate),

@@ -98,7 +98,7 @@ impl StateFile {
         Ok(Some(EarlierSnapshot { path: self.path.clone(), head, clock }))
     }
 
-    /// Removes the unfinished file of a process that died while writing.
+    /// Removes the unfinished files of processes that died while writing.
     fn sweep(&self) {
         let (Some(folder), Some(prefix)) = (self.path.parent(), self.prefix()) else { return };
         let Ok(entries) = fs::read_dir(folder) else { return };
@@ -117,7 +117,7 @@ impl StateFile {
     /// Starts the thread that writes the file.
     ///
     /// # Errors
-    /// The system starts no further thread.
+    /// The system cannot start another thread.
     pub(crate) fn keep(self, metrics: StateMetrics, agent: Arc<Agent>) -> io::Result<SnapshotWriter> {
         let (end, ended) = mpsc::channel();
         let mut is_reported = false;
@@ -189,7 +189,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl EarlierSnapshot {
-    /// Restores the state. Logs how much was restored, and how many SLOs have changed since then.
+    /// Restores the state. Logs how much was restored, and how many SLOs have changed since the snapshot.
     pub(crate) fn restore(self, throttle: &Throttle, status: &Status) {
         let EarlierSnapshot { path, head, clock } = self;
         let keys = head.key_secret() == Some(throttle.policy().key_secret());
@@ -243,7 +243,7 @@ pub(crate) struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Ends the thread, and waits for a write in progress.
+    /// Ends the thread with this last action, and waits until it has ended.
     pub(crate) fn end(self, last: Last) {
         let _ = self.end.send(last);
         let _ = self.thread.join();

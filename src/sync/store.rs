@@ -22,7 +22,7 @@ use slowlane_core::cluster::{Due, Response, Settings};
 /// The maximum time for connecting to a store.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
-/// The longest answer of a token server: all blocks, each with the longest target.
+/// The maximum length of a token server's answer: all blocks, each with the longest target.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
 
 /// The section `[cluster]` of the config.
@@ -44,7 +44,7 @@ pub(crate) struct SyncConfig {
 pub(crate) struct StoreTlsFiles {
     /// The CA of the store. None: the CAs of the system.
     pub ca: Option<PathBuf>,
-    /// The node's own certificate and key, for a store that requires one.
+    /// The node's own certificate and key, for a store that requires client certificates.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

@@ -38,7 +38,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) config: SyncConfig,
-    /// The token server of this slowlane, if it is one.
+    /// The token server that this slowlane runs, if any.
     pub(crate) token_server: Option<Arc<TokenServer>>,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) agent: Arc<Agent>,
@@ -50,7 +50,7 @@ impl Node {
     /// Starts the thread of the task. The thread ends when the returned value is dropped.
     ///
     /// # Errors
-    /// A TLS file cannot be used, or the system starts no thread.
+    /// A TLS file cannot be used, or the system cannot start a thread.
     pub(crate) fn start(self) -> io::Result<RunningNode> {
         self.config.files.check().map_err(io::Error::other)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -231,8 +231,8 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Logs when the first block appears that not all nodes have, when the last one ends, and when this node has no
-    /// room for blocks of the others.
+    /// Logs when the first block appears that is in force on this node only, when the last such block ends, and when
+    /// this node has no room for blocks of others.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
         let alone = self.block_sync.alone.len();
         match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
@@ -264,7 +264,7 @@ impl<'n> Task<'n> {
         self.show(now);
     }
 
-    /// The number of nodes to assume. After a silence, the others come back one after the other, so the number does not
+    /// The number of nodes to assume. After a silence, the other nodes come back one by one, so the number does not
     /// fall at first.
     fn nodes(&self, members: usize, now: Timestamp) -> u32 {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
@@ -272,7 +272,8 @@ impl<'n> Task<'n> {
         members.max(known)
     }
 
-    /// Adopts the key secret of the cluster, if it differs. Each different secret is reported once.
+    /// Adopts the key secret of the cluster if it differs, or logs why this node cannot. Each different secret is
+    /// handled once.
     fn share_secret(&mut self, secret: &str) {
         let theirs = KeySecret::read(secret.as_bytes());
         if theirs == Some(self.node.agent.throttle.policy().key_secret()) {
@@ -303,7 +304,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Logs nodes whose SLOs differ from this node's, when they join and when they leave.
+    /// Logs the nodes whose SLOs differ from this node's, whenever the list of these nodes changes.
     fn compare(&mut self, members: &[Member]) {
         let policy = self.node.agent.throttle.policy();
         // A token server without requests of its own is no member, and needs no SLOs.
@@ -339,7 +340,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Notes a failure. One log line reports that the store has fallen silent, and another that it answers again.
+    /// Notes a failure. It is a warning if the store has just fallen silent or the reason has changed.
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);
@@ -363,7 +364,7 @@ impl<'n> Task<'n> {
         self.show(now);
     }
 
-    /// Waits while there is no store. Messages that are due are marked as lost in their views.
+    /// Waits for a future while there is no store. Messages that become due in the meantime count as lost.
     async fn meanwhile_alone<T>(&mut self, waited_for: impl Future<Output = T>) -> T {
         let mut waited_for = std::pin::pin!(waited_for);
         let mut look = interval(LOOK);
@@ -400,7 +401,8 @@ impl<'n> Task<'n> {
     }
 }
 
-/// Pauses that double, each shortened by up to a half at random, so that nodes do not all reconnect at once.
+/// Pauses that double up to [`LONGEST_PAUSE`], each shortened by up to a half at random, so that nodes do not all
+/// reconnect at once.
 #[derive(Debug, Default)]
 struct Pauses(u32);
 

@@ -21,10 +21,10 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// limited.
 const LOGIN_MAX: Duration = Duration::from_secs(5);
 
-/// The longest message: the maximum number of block changes, each with the longest target.
+/// The maximum length of a message: it has room for the most block changes, each with the longest target.
 const MESSAGE_BYTES_MAX: usize = 5 << 20;
 
-/// The longest message of a client that has not presented the token.
+/// The maximum length of a message from a client that has not presented the token.
 const UNAUTHENTICATED_BYTES_MAX: usize = 512;
 
 /// The maximum number of connections that have not presented the token. A node presents it at once: to displace the
@@ -67,7 +67,7 @@ impl TokenServer {
         }
     }
 
-    /// Talks with a node. If there is a token, a client that has not presented it may send only one short message.
+    /// Talks with a node. Its first message must be a short login, with the token if there is one.
     async fn talk(&self, stream: &mut WriteTimeout, guest: &mut Guest) -> Result<(), ProtocolError> {
         let login_ends = Instant::now() + LOGIN_MAX;
         let Ok(greeting) = timeout_at(login_ends, greeted(stream)).await else { return Ok(()) };

@@ -7,7 +7,7 @@ use redis::{Client, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
 /// The address of a store: a Redis or Valkey server, one that sentinels name, a Redis Cluster, or a token server.
-/// `Display` leaves the password out.
+/// `Display` shows `***` instead of the password.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
     /// As written, with its password.
@@ -18,7 +18,7 @@ pub(crate) struct StoreUrl {
 }
 
 impl StoreUrl {
-    /// The address of the store of a token server's own node: the token server itself.
+    /// The address that the node of a token server has for its store: the token server itself.
     pub(crate) fn own() -> StoreUrl {
         let text = "this token server".to_owned();
         StoreUrl { written: text.clone(), text, place: StorePlace::Own }

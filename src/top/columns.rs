@@ -104,7 +104,7 @@ fn through(key: &KeyLine) -> String {
     }
 }
 
-/// The rate of the busiest key, in the unit of its objective.
+/// The rate of the busiest key, in the unit of the SLO's rate; or the most requests in flight, if the law counts them.
 fn busiest(slo: &SloLine) -> String {
     let (unit, seconds) = match slo.rate.split_once('/').map_or("s", |(_, unit)| unit) {
         "m" => ("m", 60.0),

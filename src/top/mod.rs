@@ -106,10 +106,10 @@ const HOME: &str = "\x1b[H";
 const ERASE_LINE: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// The number of lines apart from the rows of three tables: rates, headings, connections.
+/// The number of lines that are not rows of the three tables: rates, headings, connections.
 const OTHER_LINES: usize = 15;
 
-/// The maximum number of rows for one line, so that a long warning leaves room for the clients.
+/// The maximum number of rows on the screen for one line of text, so that a long warning leaves room for the clients.
 const ROWS_OF_LINE_MAX: usize = 2;
 
 /// Prints the lines that fit over the previous ones.

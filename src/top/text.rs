@@ -64,7 +64,8 @@ pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
     format!("{all} requests/s, averaged over {over}{sampled}\n") + &table(&GROUPS, groups, room) + &error
 }
 
-/// The errors or warnings of the last reload, and whether it was refused. None: there are none.
+/// The first error or warning of the last reload, the number of further ones, and whether the reload was refused. None:
+/// it had neither.
 fn warning(snapshot: &Snapshot) -> Option<String> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();

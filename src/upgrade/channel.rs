@@ -22,7 +22,7 @@ use slowlane_core::base::{Address, Decision, Timestamp};
 /// The number of bytes of a snapshot that are written or read at once.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
-/// The longest message: the buffers of one connection.
+/// The maximum length of a message, which may contain the buffers of one connection.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// One end of the socket.

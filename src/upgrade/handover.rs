@@ -21,7 +21,7 @@ use slowlane_core::base::Decision;
 use slowlane_core::snapshot::{SnapshotHead, save};
 
 /// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM is handled
-/// only after this wait, so it is shorter than systemd's stop timeout.
+/// only after this wait, so the wait is shorter than systemd's stop timeout.
 const START_MAX: Duration = Duration::from_secs(10);
 
 /// The longest wait for this process's own tasks to stop deciding.
@@ -83,7 +83,8 @@ impl Handover {
         match self.give(&channel) {
             Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
             Err(failure) => {
-                // The new process must have ended before this one continues: two would serve the same connections.
+                // The new process must have ended before this one continues: otherwise, both would serve the same
+                // connections.
                 let _ = process.kill();
                 let _ = process.wait();
                 drop(self.agent.throttle.table().tracked());
@@ -228,8 +229,8 @@ impl Program {
     pub(crate) fn of_this_process() -> io::Result<Program> {
         let mut arguments = env::args_os();
         let typed = arguments.next().map(PathBuf::from).unwrap_or_default();
-        // The path is kept as it was typed, because its symbolic links may lead to another version by then. A bare name
-        // was looked up in PATH.
+        // The path is kept as it was typed, because its symbolic links may lead to another version at the time of the
+        // upgrade. A bare name was looked up in PATH.
         let path = match typed.parent() {
             Some(folder) if folder != Path::new("") => path::absolute(&typed)?,
             _ => env::current_exe()?,

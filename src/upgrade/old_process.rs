@@ -34,14 +34,14 @@ impl OldProcess {
     /// The process that started this one to take over. None: this one was not started by an upgrade.
     ///
     /// # Errors
-    /// The old process sends something unexpected.
+    /// Standard input is not the socket of an old process, or the old process sends something unexpected.
     pub(crate) fn find() -> anyhow::Result<Option<OldProcess>> {
         if env::var_os(HANDOVER).is_none() {
             return Ok(None);
         }
         let meet = || -> anyhow::Result<OldProcess> {
             let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-            // If it stayed standard input, the socket would be open for as long as this process.
+            // If it stayed standard input, the socket would be open for as long as this process runs.
             dup2_stdin(File::open("/dev/null")?)?;
             let channel = Channel(socket);
             channel.wait_at_most(Some(PATIENCE))?;
@@ -86,7 +86,7 @@ impl OldProcess {
         }
     }
 
-    /// Puts a part of the state back. False: it was the last one.
+    /// Restores a part of the state. False: it was the last part.
     fn restore(&self, agent: &Agent) -> anyhow::Result<bool> {
         let (throttle, now) = (&agent.throttle, self.clock.now());
         let (message, stream) = self.channel.receive()?;
@@ -107,7 +107,8 @@ impl OldProcess {
         Ok(matches!(message, UpgradeMessage::State))
     }
 
-    /// Reports to the old process that this one serves. A thread receives the remaining messages of the old process.
+    /// Reports to the old process that this one serves. A thread receives the remaining messages of the old process,
+    /// and calls `main` when systemd knows this process or the old one has ended.
     ///
     /// # Errors
     /// The old process continues to serve: this one must end.
@@ -124,7 +125,7 @@ impl OldProcess {
                     _ => break,
                 }
             }
-            // The old process may have ended before it could report this.
+            // The old process may have ended before it could send `Main`.
             main.take().into_iter().for_each(|main| main());
         };
         thread::Builder::new().name("predecessor".into()).spawn(listen)?;

@@ -53,7 +53,7 @@ pub(super) struct Debounce {
     last: Fingerprint,
     /// The edit that has not been read yet.
     edit: Option<Edit>,
-    /// SIGHUP: read at the next check, whatever it finds.
+    /// A reload is requested, by SIGHUP or by a new key secret: read at the next check, even if nothing has changed.
     pub(super) is_asked: bool,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts a watcher, if the system's limit allows one more. Without it, edits are found at the next check
+    /// Starts a watcher, if the system's limit allows one more. Without a watcher, edits are found at the next check
     /// ([`LOOK`]).
     ///
     /// `noticed` gets each event.
@@ -78,7 +78,7 @@ impl Watch {
     }
 }
 
-/// Whether an event may affect files. Opening a file for reading does not.
+/// Whether an event may be part of an edit. Events of opening and reading are not.
 pub(super) fn matters(event: &Event) -> bool {
     let is_close = event.kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
     is_close || !event.kind.is_access() || event.need_rescan()
@@ -113,7 +113,7 @@ impl Writers {
         }
     }
 
-    /// Whether one of these files is open. Paths that are gone are forgotten.
+    /// Whether a writer has one of these files open. Paths that no longer exist are forgotten.
     pub(super) fn have_open(&mut self, files: &Fingerprint) -> bool {
         let mut is_open = false;
         self.open.retain(|path| {

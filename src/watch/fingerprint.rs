@@ -44,7 +44,7 @@ impl Fingerprint {
 
     /// Whether a file was created, or has another size under the same inode. Its writer may not have finished.
     ///
-    /// A file that was renamed into place is whole.
+    /// A file that was renamed over another one is whole.
     pub(super) fn is_written_in_place_since(&self, before: &Fingerprint) -> bool {
         let in_place = |(now, before): (&Option<Seen>, &Option<Seen>)| match (now, before) {
             (Some(now), Some(before)) => now.id == before.id && now.size != before.size,

@@ -68,14 +68,15 @@ pub struct LoggedRequest {
 }
 
 impl CommonProperties {
-    /// Whether the request has ended: Envoy also logs streams while they are open, and each attempt at an upstream.
+    /// Whether the entry marks the end of the request, as one without a type does. Envoy also logs streams while they
+    /// are open, and each attempt to reach an upstream.
     pub fn is_end(&self) -> bool {
         const NOT_SET: i32 = 0;
         const DOWNSTREAM_END: i32 = 6;
         matches!(self.kind, NOT_SET | DOWNSTREAM_END)
     }
 
-    /// The first fact with one of these names that a filter has recorded.
+    /// The text of the first fact with one of these names, from any filter. It is empty if the fact is not a text.
     pub fn fact(&self, names: [&[u8]; 2]) -> Option<&[u8]> {
         let filters = self.metadata.iter().flat_map(|metadata| &metadata.filters);
         let mut facts = filters.filter_map(|filter| filter.facts.as_ref()).flat_map(|facts| &facts.fields);

@@ -16,7 +16,7 @@ pub struct CheckRequest {
 /// `envoy.service.auth.v3.AttributeContext`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Attributes {
-    /// The peer of the connection, whatever headers say.
+    /// The peer of the connection, regardless of any headers.
     #[prost(message, optional, tag = "1")]
     pub source: Option<Peer>,
     #[prost(message, optional, tag = "4")]
@@ -72,7 +72,7 @@ pub struct HeaderMap {
 }
 
 impl HttpRequest {
-    /// The value of a header. Its name is in lower case, as Envoy sends it.
+    /// The value of a header. `name` must be in lower case, as Envoy sends the names.
     pub fn header(&self, name: &[u8]) -> Option<&Bytes> {
         let raw = self.header_map.iter().flat_map(|map| &map.headers);
         let raw = raw.map(|header| match header.raw_value.is_empty() {

@@ -5,14 +5,14 @@ use prost::Message;
 
 use crate::{GrpcStatus, StatusCode};
 
-/// The longest message. Envoy sends at most 60 KiB of headers by default, and a message with all of them must fit: if
-/// the message were refused, its request would pass unchecked.
+/// The maximum length of a message. Envoy sends at most 60 KiB of headers by default, and a message with all of them
+/// must fit: if the message were refused, its request would pass unchecked.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
 /// The length of the prefix: one byte for the compression, and four for the length.
 const PREFIX: usize = 5;
 
-/// The longest body of a call.
+/// The maximum length of the body of a call.
 pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
 
 /// Takes the only message out of a body.
@@ -30,7 +30,7 @@ pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
 /// Takes the next message off the unread bytes of a stream. `None`: the message has not arrived completely.
 ///
 /// # Errors
-/// The message is too long, or it is compressed. Where the next one begins is then unknown.
+/// The message is too long, or it is compressed. The start of the next message is then unknown.
 ///
 /// ```
 /// let mut unread = [0, 0, 0, 0, 2, 0x08, 2, 0][..].into();
@@ -43,7 +43,7 @@ pub fn next_message(unread: &mut BytesMut) -> Result<Option<Bytes>, GrpcStatus> 
     Ok(Some(unread.split_to(whole).freeze().slice(PREFIX..)))
 }
 
-/// The length of the message that begins here. `None`: its prefix has not arrived completely.
+/// The length of the message, from the prefix at the start of `bytes`. `None`: the prefix has not arrived completely.
 fn announced(bytes: &[u8]) -> Result<Option<usize>, GrpcStatus> {
     let Some((&[compressed, length @ ..], _)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if compressed != 0 {

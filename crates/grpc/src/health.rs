@@ -25,7 +25,7 @@ pub enum ServingStatus {
     NotServing = 2,
 }
 
-/// Answers a health check. With `is_ending`, the server is about to end, so it is not serving.
+/// Answers a health check. With `is_ending`, the server is about to stop, so the answer is `NotServing`.
 ///
 /// # Errors
 /// The server has no such service.

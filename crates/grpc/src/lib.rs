@@ -5,9 +5,9 @@
 //! those of a stream ─▶ next_message ─▶ decoded ─▶ a message, and so on
 //! a message ─▶ framed ─▶ the body of the response, and a GrpcStatus in its trailers
 //! ```
-//! The messages have the fields that slowlane reads or writes; protobuf skips other fields. Text whose bytes the client
-//! of the proxy chooses is `Bytes`, not `String`: if a request were refused for text that is not UTF-8, a proxy that
-//! fails open would let it pass.
+//! The messages have the fields that slowlane reads or writes; protobuf skips other fields. Text that a client of the
+//! proxy can choose is `Bytes`, not `String`: if a request were refused because its text is not UTF-8, a proxy that
+//! fails open would let the request pass.
 //!
 //! ```
 //! use grpc::ratelimit::{Code, RateLimitResponse};

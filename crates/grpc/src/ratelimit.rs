@@ -11,7 +11,7 @@ pub struct RateLimitRequest {
     pub domain: Bytes,
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<Descriptor>,
-    /// A `uint32` on the wire. It is read as a larger type, so that numbers that do not fit are noticed.
+    /// A `uint32` on the wire. It is read as a `u64`, so that numbers above the range of `uint32` are noticed.
     #[prost(uint64, tag = "3")]
     pub hits_addend: u64,
 }

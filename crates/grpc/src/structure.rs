@@ -47,7 +47,7 @@ impl ProtoDuration {
     }
 }
 
-/// `google.protobuf.Struct`, with numbers and texts.
+/// `google.protobuf.Struct`, limited to numbers and texts.
 #[derive(Clone, PartialEq, Message)]
 pub struct Struct {
     #[prost(message, repeated, tag = "1")]

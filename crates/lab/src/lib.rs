@@ -1,4 +1,4 @@
-//! Commands that work on files or in virtual time: access logs, their replay and advice on limits, simulations,
+//! The commands that read files or run in virtual time: replays of access logs, advice on limits, simulations and
 //! policy tests.
 
 #![cfg_attr(

@@ -62,7 +62,7 @@ impl Variable {
     }
 }
 
-/// A change of a variable of HAProxy, as a reader of ACKs sees it.
+/// A change to one of HAProxy's variables, as decoded from an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<'a> {
     /// The value `Null` unsets the variable.
@@ -119,8 +119,8 @@ pub struct Ack<'a> {
 impl<'a> Ack<'a> {
     /// Starts an ACK at the end of `out`.
     ///
-    /// An ACK needs an action before it can be finished: after an empty one, HAProxy 3.1 lets the request wait until
-    /// its timeout.
+    /// An ACK must have an action before it is finished: after an ACK without one, HAProxy 3.1 keeps the request
+    /// waiting until the timeout.
     #[inline]
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> EmptyAck<'_> {
         EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::ACK, stream_id, frame_id)) }
@@ -136,8 +136,8 @@ impl<'a> Ack<'a> {
         Ok(Ack { stream_id, frame_id, payload: frame.payload })
     }
 
-    /// The actions, up to the first invalid one. The iterator stops there, as HAProxy does; earlier actions remain
-    /// valid.
+    /// The actions. The iterator ends with the error of the first invalid one; as in HAProxy, the actions before it
+    /// remain valid.
     pub fn actions(self) -> impl Iterator<Item = Result<Action<'a>, Error>> {
         cursor::each(self.payload, Action::decode)
     }
@@ -159,7 +159,7 @@ impl<'o> EmptyAck<'o> {
 
 /// An unfinished ACK at the end of a buffer.
 ///
-/// It must not exceed the agreed frame size. A few short variables fit the 256 bytes that every HAProxy accepts.
+/// It must not exceed the agreed frame size. A few short variables fit into the 256 bytes that every HAProxy accepts.
 #[derive(Debug)]
 #[must_use = "a frame has no length until it is finished"]
 pub struct AckWriter<'o> {
@@ -182,8 +182,8 @@ impl AckWriter<'_> {
 /// The maximum size of a short ACK. It is below the 256 bytes that every HAProxy accepts.
 const BYTES_MAX: usize = 192;
 
-/// An ACK that is built from constant bytes and numbers. It is faster than an [`Ack`], which encodes each
-/// variable.
+/// An ACK that is built from constant bytes and numbers. This is faster than [`Ack::begin`], with which each variable
+/// is encoded.
 ///
 /// ```
 /// use spop::{Ack, Data, Scope, ShortAck, Variable};

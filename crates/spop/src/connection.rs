@@ -72,7 +72,8 @@ pub struct Close {
     /// If the agent closed earlier, HAProxy up to 3.0 would retry at once while a request waits, thousands of times a
     /// second.
     pub late: bool,
-    /// The error of HAProxy's side. `None` if HAProxy closes normally, or its health check is over.
+    /// The error on HAProxy's side. `None` after a DISCONNECT from HAProxy, whatever its status, and after a health
+    /// check.
     pub error: Option<Error>,
 }
 
@@ -87,7 +88,7 @@ pub struct Greeting {
 impl Connection {
     /// A connection before its handshake.
     ///
-    /// `frame_bytes_max` is raised to 256, the size that every agent must accept (SPOE.txt 3.2).
+    /// A `frame_bytes_max` below 256 is raised to 256, the size that every agent must accept (SPOE.txt 3.2).
     pub fn new(frame_bytes_max: u32) -> Connection {
         let frame_bytes_max = frame_bytes_max.max(FRAME_BYTES_MIN);
         Connection { state: ConnectionState::AwaitingHello, frame_bytes_max, greeting: None, name: "" }
@@ -99,7 +100,7 @@ impl Connection {
         Connection { state: ConnectionState::Established, frame_bytes_max, greeting, name: "" }
     }
 
-    /// The longest frame to accept, in bytes: the agent's limit before the handshake, the agreed one after it.
+    /// The maximum length of a frame, in bytes: the agent's limit before the handshake, the agreed limit after it.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max
     }
@@ -118,14 +119,14 @@ impl Connection {
         }
     }
 
-    /// Adds a name to the capabilities of the answer if the other side offers the same one, as a tool that looks for
-    /// this agent does. HAProxy never offers it, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
+    /// Adds `name` to the capabilities of the answer if the other side's hello offers it too, as a tool that looks for
+    /// this agent does. HAProxy never offers the name, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
     #[must_use]
     pub fn named(self, name: &'static str) -> Connection {
         Connection { name, ..self }
     }
 
-    /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY.
+    /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY, or after a timeout.
     #[cold]
     pub fn refuse(&mut self, error: Error, out: &mut Vec<u8>) -> Close {
         let late = self.state == ConnectionState::AwaitingHello;
@@ -159,7 +160,7 @@ impl Connection {
 
             (ConnectionState::Established, Kind::NOTIFY) => Notify::decode(frame).map(Step::Notify),
 
-            // The rest of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
+            // A further part of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
             (ConnectionState::Established, Kind::UNSET) => Err(Error::Fragmented),
 
             // Unknown frames may be skipped (3.2.2).
@@ -167,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Answers a hello with the lower of both frame sizes, the agent's version and its capabilities (3.2.4).
+    /// Answers a hello with the lower of the two frame sizes, the agent's version and its capabilities (3.2.4).
     #[cold]
     fn greet<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let hello = HaproxyHello::decode(frame)?;

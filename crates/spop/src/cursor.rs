@@ -6,13 +6,13 @@ use crate::{ReadError, varint};
 
 /// Reads forward and never past the end.
 ///
-/// A read that finds too few bytes empties the cursor, so a loop over it ends on any input.
+/// A read that fails empties the cursor, so a loop of reads ends on any input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
-/// The values that `read` finds in `bytes`, up to the first error.
+/// The values that `read` finds in `bytes`, up to and including the first error.
 pub(crate) fn each<'a, T, E>(
     bytes: &'a [u8],
     read: fn(&mut Cursor<'a>) -> Result<T, E>,

@@ -1,4 +1,4 @@
-//! Typed data: the value of an argument, a variable or a hello item; and the items, each a name with its value.
+//! Typed data, the values of arguments, variables and KV-LIST items; and these items, each a name with its value.
 //!
 //! ```text
 //!  bit  7 6 5 4   3 2 1 0
@@ -51,9 +51,10 @@ pub enum Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// The value of an integer as HAProxy reads it; `None` for other types.
+    /// The value of an integer of any type, as a signed number; `None` for other types.
     ///
-    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, because it is not negative.
+    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, so that it does not become
+    /// negative.
     ///
     /// ```
     /// use spop::Data;
@@ -114,8 +115,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Reads a value of any other type. The cursor is passed and returned by value, so that callers can keep it in
-    /// registers.
+    /// Reads a value that is neither a STR nor an IPV4. The cursor is passed and returned by value, so that callers can
+    /// keep it in registers.
     #[inline(never)]
     fn decode_other(byte: u8, mut cursor: Cursor<'a>) -> Result<(Data<'a>, Cursor<'a>), Error> {
         let data = match byte & TYPE_MASK {
@@ -133,7 +134,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Accepts a negative INT32 of 32 and of 64 bits: SPOE.txt does not give the width, and both are in use.
+/// Accepts a negative INT32 encoded in 32 or in 64 bits: SPOE.txt does not give the width, and both are in use.
 #[inline]
 fn int32(raw: u64) -> Result<i32, Error> {
     match u32::try_from(raw) {

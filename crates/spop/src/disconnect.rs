@@ -6,7 +6,7 @@ use crate::{Data, Error, Frame, FrameWriter, Head, Kind, Status, items};
 const STATUS_CODE: &[u8] = b"status-code";
 const MESSAGE: &[u8] = b"message";
 
-/// The longest message that HAProxy up to 3.0 accepts.
+/// The maximum length of a message that HAProxy up to 3.0 accepts.
 const MESSAGE_BYTES_MAX: usize = 255;
 
 /// HAPROXY-DISCONNECT or AGENT-DISCONNECT.
@@ -21,7 +21,7 @@ const MESSAGE_BYTES_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
     pub status: Status,
-    /// The reason as text, cut to 255 bytes.
+    /// The reason as text. It is cut to 255 bytes when it is encoded.
     pub message: &'a [u8],
 }
 

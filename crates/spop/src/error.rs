@@ -76,7 +76,7 @@ pub enum ReadError {
     VarintRange,
 }
 
-/// A status code of SPOE.txt 3.5. Other codes may arrive: agents may define their own.
+/// A status code, usually one of SPOE.txt 3.5. Other codes may arrive: agents may define their own.
 ///
 /// ```
 /// use spop::Status;
@@ -123,7 +123,7 @@ impl Status {
         }
     }
 
-    /// The meaning of the code, in the words of SPOE.txt 3.5.
+    /// The meaning of the code in the words of SPOE.txt 3.5, or `unassigned status`.
     pub const fn description(self) -> &'static str {
         match self.0 {
             0 => "normal",

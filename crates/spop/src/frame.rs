@@ -23,7 +23,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of `bytes`, and its length in bytes with the length field; `None` if it is incomplete.
+    /// The first frame of `bytes`, and its length in bytes, including the length field; `None` if the frame is
+    /// incomplete.
     ///
     /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known. The caller never
     /// has to store a frame that is too large.
@@ -85,10 +86,10 @@ fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     }
 }
 
-/// The shortest head: both ids in one byte each.
+/// The length of the shortest head: each id takes one byte.
 const HEAD_BYTES_MIN: u32 = 7;
 
-/// The type of a frame (SPOE.txt 3.2.2). SPOP 2.0 defines no others.
+/// The type of a frame (SPOE.txt 3.2.2). SPOP 2.0 defines only the types below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub u8);
 
@@ -164,7 +165,7 @@ impl Head {
 
 /// An unfinished frame at the end of `out`.
 ///
-/// The payload is written in place, and its length is filled in at the end.
+/// The payload is written in place, and the length of the frame is filled in at the end.
 #[derive(Debug)]
 pub(super) struct FrameWriter<'o> {
     pub(super) out: &'o mut Vec<u8>,

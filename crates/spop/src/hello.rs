@@ -18,11 +18,11 @@ const VERSION_2_0: &[u8] = b"2.0";
 pub struct HaproxyHello<'a> {
     /// Comma-separated `Major.Minor`, as sent; `2.0` since HAProxy 1.9.
     pub supported_versions: &'a [u8],
-    /// The longest frame that HAProxy accepts, at least 256 bytes. Its default is 16380.
+    /// The maximum length of a frame that HAProxy accepts, at least 256 bytes. HAProxy's default is 16380.
     pub frame_bytes_max: u32,
     /// Comma-separated, as sent.
     pub capabilities: &'a [u8],
-    /// Identifies a SPOE filter of a process, and up to 3.0 also its thread. `None` for a health check.
+    /// Identifies a SPOE filter of a HAProxy process and, up to HAProxy 3.0, its thread. `None` for a health check.
     pub engine_id: Option<&'a [u8]>,
     /// The connection is a health check, which ends after the hello of the agent.
     pub healthcheck: bool,
@@ -98,7 +98,8 @@ impl<'a> HaproxyHello<'a> {
 /// AGENT-HELLO, the answer (SPOE.txt 3.2.5). Its version is always 2.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentHello<'a> {
-    /// The longest frame that both sides accept: at least 256 bytes, at most the size that HAProxy offers.
+    /// The maximum length of a frame that both sides accept: at least 256 bytes, at most the length that HAProxy
+    /// offers.
     pub frame_bytes_max: u32,
     /// Comma-separated. With `pipelining`, HAProxy may send the next NOTIFY before it has an ACK.
     pub capabilities: &'a [u8],

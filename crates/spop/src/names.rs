@@ -2,10 +2,10 @@
 
 use crate::{Cursor, Error};
 
-/// The number of arguments of a message whose names are remembered. Later names are not.
+/// The maximum number of names to remember: those of the first arguments of a message.
 const NAMES_MAX: usize = 16;
 
-/// The size of the word in which a name, with its length before it, is compared at once.
+/// The size of the word in which a name, with its length before it, is compared in one step.
 const WORD_BYTES: usize = 16;
 
 /// The names of the last message of a connection, each with a tag: the reader's own data about the name.
@@ -38,9 +38,9 @@ pub struct Names<T> {
 struct Slot<T> {
     /// The length and the name, as on the wire.
     word: u128,
-    /// The bits of the word that count.
+    /// The bits of the word that are compared.
     mask: u128,
-    /// The number of bytes of both.
+    /// The number of bytes of the name and its length together.
     length: usize,
     tag: Option<T>,
 }
@@ -58,7 +58,8 @@ impl<T: Copy> Names<T> {
         self.slots.iter_mut().for_each(|slot| slot.tag = None);
     }
 
-    /// Reads the name of an argument. The tag is `None` if the name did not occur at this position in the last message.
+    /// Reads the name of an argument. The tag is `None` if the name is new at this position, if it is not remembered,
+    /// or after [`forget_tags`](Names::forget_tags).
     #[inline(always)]
     pub(crate) fn read<'a>(
         &mut self,
@@ -80,7 +81,7 @@ impl<T: Copy> Names<T> {
 }
 
 impl<T> Slot<T> {
-    /// Whether `bytes` begin with the name. For a short name, fewer bytes have to follow it.
+    /// Whether `bytes` begin with the slot's name. There must be at least 8 bytes, or 16 if the name has more than 7.
     #[inline(always)]
     fn is_at(&self, bytes: &[u8]) -> bool {
         if self.length <= size_of::<u64>() {
@@ -92,8 +93,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Reads a name, and remembers it unless it is long. The cursor is passed and returned by value: a cursor in memory
-    /// would cost a few stores for each argument.
+    /// Reads a name, and remembers it if `is_remembered` and the name is short. The cursor is passed and returned by
+    /// value: a cursor in memory would cost a few stores for each argument.
     #[inline(never)]
     fn read<'a>(
         &mut self,

@@ -71,10 +71,10 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// The next message. It skips the unread arguments of the previous one.
+    /// The next message. Unread arguments of the previous one are skipped.
     ///
     /// # Errors
-    /// The rest of the payload is unreadable.
+    /// An unread argument of the previous message, or the start of the next message, is invalid.
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Message<'_, 'a>>, Error> {
         while let Some(argument) = self.next_argument() {

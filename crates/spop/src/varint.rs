@@ -13,13 +13,13 @@
 
 use crate::ReadError;
 
-/// The maximum number of bytes of a `u64`.
+/// The maximum number of bytes that encode a `u64`.
 pub const BYTES_MAX: usize = 10;
 
 /// Numbers below this take a single byte.
 const ONE_BYTE_END: u64 = 0xf0;
 
-/// A byte after the first is the last one if it is below this.
+/// A byte after the first ends the number if it is below this.
 const LAST_BYTE_END: u64 = 0x80;
 
 /// Appends `value`.
@@ -40,7 +40,8 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Reserves room for the longest encoding at once: one check instead of one per byte.
+/// Encodes a number of two bytes or more. Room for the longest encoding is reserved first: one check instead of one per
+/// byte.
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);
@@ -49,7 +50,7 @@ fn encode_long(value: u64, out: &mut Vec<u8>) {
     out.truncate(start + length);
 }
 
-/// Writes `value` at the start of `bytes`, and returns its length.
+/// Writes `value` at the start of `bytes`, and returns the number of bytes written.
 #[inline(always)]
 pub(crate) fn write(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     if value < ONE_BYTE_END {

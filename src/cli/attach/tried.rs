@@ -47,8 +47,9 @@ pub(super) fn haproxy(
     Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
-/// Lets nginx check a configuration as it is and with the changes. The changed files include each other as copies.
-/// Links lead to the other files of the folder, because nginx looks for relative paths beside its main file.
+/// Lets nginx check a configuration as it is and with the changes. With the changes, nginx reads copies of all files,
+/// in which each `include` names a copy. Links lead to the other files of the folder, because nginx looks for relative
+/// paths beside its main file.
 pub(super) fn nginx(
     config: &Path,
     main: &Path,
@@ -56,7 +57,7 @@ pub(super) fn nginx(
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
     let copies = TempDir::new()?;
     let folder = config.parent().unwrap_or(Path::new("/"));
-    // A name like that of a copy gets no link, because writing the copy would write through the link.
+    // A file with a name like that of a copy gets no link, because writing the copy would write through the link.
     let is_other = |entry: &DirEntry| !entry.file_name().to_string_lossy().starts_with(COPY);
     for entry in fs::read_dir(folder)?.flatten().filter(is_other) {
         symlink(entry.path(), copies.path().join(entry.file_name()))?;
@@ -83,7 +84,8 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The warnings that are new in the result. In them, paths of copies are replaced by those of the real files.
+/// The warnings that are new in the result, or the reason why the proxy refuses a configuration. Paths of copies are
+/// replaced by those of the real files.
 fn judged(
     proxy: &'static str,
     before: Output,

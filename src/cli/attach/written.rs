@@ -1,4 +1,4 @@
-//! Writing slowlane into the operator's files, with copies of the originals, and removing it again.
+//! Writes slowlane's lines into the operator's files, keeps copies of the originals, and removes the lines again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -14,7 +14,7 @@ use crate::cli::{say, tell};
 use crate::proxy::attach::{Block, Refused, detached, with_blocks};
 use crate::proxy::shipped::File;
 
-/// A change of an operator's file. The path is the real one, so that a link stays a link.
+/// A change to an operator's file. The path is the real path of the file, so that a symbolic link to it stays a link.
 pub(super) struct FileChange {
     pub(super) path: PathBuf,
     pub(super) before: String,
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         .map_err(|_| Refused::Unread(format!("{}: is not UTF-8 text", path.display())))
 }
 
-/// The text of a file that is only read, so that invalid UTF-8 may be replaced.
+/// The text of a file. It is never written back, so invalid UTF-8 may be replaced.
 pub(in crate::cli) fn lossy(path: &Path) -> Result<String, Refused> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
@@ -64,7 +64,7 @@ impl Folder {
         self.0.join("before").join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Writes slowlane's own files, copies of the operator's files, and then either all changes of the latter or none.
+    /// Writes slowlane's own files, backups of the files that change, and finally either all changes or none.
     pub(super) fn write(&self, files: &[File], changes: &[FileChange]) -> anyhow::Result<()> {
         for File { name, text } in files {
             let path = self.0.join(name);
@@ -90,7 +90,7 @@ impl Folder {
         Ok(paths.filter_map(|path| Some(Path::new("/").join(path.strip_prefix(&kept).ok()?))).collect())
     }
 
-    /// Takes slowlane's lines out of these files.
+    /// Takes slowlane's lines out of these files, and removes each backup that equals the restored file.
     pub(super) fn undo(&self, main: &Path, paths: BTreeSet<PathBuf>) -> anyhow::Result<()> {
         let mut changes = Vec::new();
         for path in paths {
@@ -136,7 +136,7 @@ fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
 }
 
 /// Replaces a file in one step: after a power cut, it has the old text or the new one. Its owner and its permissions
-/// are those of `like`, or the usual ones.
+/// are those of `like`, or the usual ones if `like` does not exist.
 fn write_over(path: &Path, text: impl AsRef<[u8]>, like: &Path) -> anyhow::Result<()> {
     let place = || path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new("/"));

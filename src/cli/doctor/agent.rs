@@ -26,7 +26,7 @@ impl AgentSeen {
     }
 }
 
-/// Whether slowlane listens at the addresses of the config.
+/// Whether slowlane listens at the SPOP and HTTP addresses of the config.
 pub(super) fn of_listeners(config: &Config, report: &mut DoctorReport) {
     for listen in [&config.spop, &config.http] {
         for address in &listen.addresses {
@@ -60,7 +60,8 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
     asked.ok()
 }
 
-/// Whether proxies query slowlane, and with which fields. Returns whether there is a proxy at all.
+/// Whether proxies query slowlane, and with which fields. Returns whether any proxy queries slowlane, or at least
+/// connects.
 ///
 /// `attached` says whether a proxy on this machine is attached; `None` if there is no proxy.
 pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut DoctorReport) -> bool {

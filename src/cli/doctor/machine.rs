@@ -1,4 +1,4 @@
-//! The machine around the agent: files that it may read, the clock, open files and the state file.
+//! The agent's config and the machine around it: unreadable files, the clock, open files and the state file.
 
 use std::process::Command;
 
@@ -9,7 +9,8 @@ use crate::config::{Config, ConfigError};
 use crate::observe::Clock;
 use crate::observe::status::Snapshot;
 
-/// The smallest jump: the daemon's clock is updated once a second, and the answers take time.
+/// The smallest jump of the clock that is reported: the time in the status is up to a second old, and the answer takes
+/// time.
 const JUMP_MIN_S: u64 = 10;
 
 /// The number of open files other than connections, as on the page "Sizing".
@@ -29,7 +30,7 @@ pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Do
     }
 }
 
-/// Whether the clock is set by a time service, and whether it has jumped since the start of the daemon.
+/// Whether the clock is synchronised by a time service, and whether it has jumped since the start of the daemon.
 pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
@@ -53,7 +54,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     }
 }
 
-/// Whether the limit of open files has room for all connections.
+/// Whether the limit of open files has room for all connections of SPOP and HTTP.
 pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let needed = config.spop.connections_max + config.http.connections_max + OTHER_FILES;
     let max = seen.metric("process_max_fds");
@@ -69,7 +70,7 @@ pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut Doct
     }
 }
 
-/// Whether a restart will find its state.
+/// Whether a restart will find a recent state file.
 pub(super) fn of_state(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let Some(state) = &config.state else {
         return report.note(

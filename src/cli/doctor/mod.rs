@@ -33,7 +33,7 @@ pub(super) struct DoctorArguments {
     json: bool,
 }
 
-/// All findings. Its fields are those of `--json`.
+/// All findings. The fields of this struct are those of `--json`.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     ok: bool,
@@ -127,6 +127,6 @@ pub(super) fn doctor(typed: DoctorArguments) -> anyhow::Result<()> {
     }
     let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     say(&text)?;
-    // The report has said everything, so the error has no text.
+    // The report has been printed, so the error has no text.
     if report.ok { Ok(()) } else { Err(anyhow!("")) }
 }

@@ -39,7 +39,7 @@ pub(super) fn of_files(
     }
 }
 
-/// Whether the files were edited after the last reload, or after the start.
+/// Whether the files were edited after the last reload, or after the start if there was no reload.
 fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     let read_ms_ago = match status.reloads.first() {
         Some(reload) => status.at_ms.saturating_sub(reload.at_ms),

@@ -55,7 +55,8 @@ const WORKER_CONNECTIONS: u64 = 512;
 
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
-/// With fewer, a crawler or a waiting crowd can use up a worker of nginx: each client takes one, and so does its query.
+/// With fewer connections, a crawler or a waiting crowd can use up a worker of nginx: each client takes one connection,
+/// and so does its query.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {
@@ -84,7 +85,7 @@ impl Proxies {
         (!self.0.is_empty()).then(|| self.asking().next().is_some())
     }
 
-    /// Whether clients reach slowlane over IPv6.
+    /// Whether a frontend or server that queries slowlane accepts connections over IPv6.
     pub(super) fn have_ipv6(&self) -> bool {
         self.asking().any(|site| site.has_ipv6)
     }
@@ -172,7 +173,7 @@ fn read_haproxy(paths: &[PathBuf]) -> Result<Read, Refused> {
     })
 }
 
-/// The word at index `place` of each line in the section that begins with `first`.
+/// In a section, the word at index `place` of each line that begins with `first`.
 fn words<'c>(
     config: &'c HaproxyConfig<'c>,
     section: &'c Section,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::observe::Clock;
 use slowlane_core::base::Timestamp;
 
-/// The interval of checks for rotation.
+/// The shortest time between two checks for rotation.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A file that is opened again if its path no longer exists or leads to another file.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use slowlane_core::base::{BlockedBy, Decision, Ruling, Utc, Value, Verdict, counted, is_same_name};
 
-/// The maximum number of characters of a value that are logged, so that clients cannot fill the disk.
+/// The maximum number of characters logged of a field's name or value, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
 /// Appends a line. It fails only if writing to a `String` does, which never happens.
@@ -47,7 +47,7 @@ pub(super) fn write_line<'a>(
         }
         line.push_str(if names.is_empty() { "" } else { "," });
         names.push(name);
-        // Names have `_`, as in the policy: headers have `-` where variables have `_`.
+        // Names are logged with `_`, as in the policy, even if they come from headers, which have `-` instead.
         let reported: Vec<u8> = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte }).collect();
         write_text(line, &reported)?;
         line.push(':');

@@ -4,9 +4,9 @@
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
 //!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
 //! ```
-//! The log does not slow requests down. A decision gets a line only if its kind of verdict is wanted, if the sample
-//! includes it, and if the limit per second allows it. A separate thread writes the lines from a bounded queue. When
-//! the queue is full, lines are dropped and counted.
+//! The log does not slow requests down. A decision gets a line only if its verdict, or that of a dry run, is of a
+//! wanted kind, if the sample includes it, and if the limit per second allows another line. A separate thread writes
+//! the lines from a bounded queue. When the queue is full, lines are dropped and counted.
 
 mod file;
 mod line;
@@ -33,7 +33,7 @@ const LINES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     queue: LineQueue,
-    /// The fraction of the decisions that is logged, as a random sample.
+    /// The fraction of the wanted decisions that is logged, as a random sample.
     sample: f64,
     quota: PerSecond,
     wants: [bool; 3],
@@ -44,7 +44,7 @@ impl DecisionLog {
     /// Opens the log, [`STDOUT`] or a file, and starts the thread that writes to it.
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// The file cannot be opened, or the system cannot start a thread.
     pub(crate) fn start(
         path: &Path,
         sample: f64,
@@ -83,7 +83,7 @@ impl DecisionLog {
 
     /// Queues the line of a decision, or counts it as dropped.
     ///
-    /// `rate` is the rate of its key in requests per second; `fields` are the fields of its request.
+    /// `rate` is the rate of the decision's key in requests per second; `fields` are the fields of the request.
     pub(crate) fn write<'a>(
         &self,
         decision: &Decision,

@@ -73,10 +73,10 @@ static STARTED: OnceLock<LineQueue> = OnceLock::new();
 /// The maximum number of queued lines, about 150 bytes each.
 const LINES_MAX: usize = 1024;
 
-/// The lines that were dropped because standard error was not read fast enough.
+/// The number of lines that were dropped because the queue was full or standard error could not be written.
 pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// Writes the queued lines when it is dropped: hold it until the end of the process.
+/// When this is dropped, it waits up to two seconds for the queued lines to be written: hold it until the process ends.
 #[must_use]
 pub(crate) struct Goodbye;
 
@@ -125,14 +125,15 @@ fn standard_error() -> Box<dyn Write + Send> {
     }
 }
 
-/// Starts the thread that writes the log to `out`. When `out` accepts lines again, it logs how many were dropped.
+/// Starts the thread that writes the log to `out`. When `out` accepts lines again, the thread logs how many were
+/// dropped.
 fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQueue> {
     let mut output = LineOutput::new(out, Counter::default(), dropped.clone());
     let (mut reported, all) = (0, dropped.clone());
     LineQueue::start("log", LINES_MAX, dropped, move |lines| {
         let is_written = output.write(lines).is_ok();
         let dropped = all.get();
-        // If this line is lost as well, it is logged again after a later write.
+        // If this line is lost as well, the number is logged again after a later write.
         if is_written && dropped > reported && output.write(&line_about(dropped - reported)).is_ok() {
             reported = dropped;
         }
@@ -174,7 +175,7 @@ pub(crate) struct OncePerSecond {
 }
 
 impl OncePerSecond {
-    /// `Some`: log now, with the number of lines suppressed since the last one, if any.
+    /// `Some`: log now, with the number of lines suppressed since the last logged line, if any.
     pub(crate) fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
         let mut state = self.state.lock();
         let (logged_at, suppressed) = *state;

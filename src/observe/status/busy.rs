@@ -28,7 +28,7 @@ impl Busy {
         }
     }
 
-    /// Requests per second of a key, received and admitted, over the last `over` or the known part of it.
+    /// Requests per second of a key, received and admitted, over the time `over` or as much of it as is known.
     ///
     /// `None` if less than a second is known.
     pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {

@@ -4,8 +4,9 @@
 //! a sample of all requests ─▶ 1 minute │ 10 minutes │ 1 hour, each faded once a second
 //! ```
 //! A request belongs to the group of its address, to one for each network around it, and to one for each of its fields.
-//! Up to [`NOTES_PER_S`] requests a second are all noted; of more, each noted request stands for several. A span is an
-//! exponentially damped mean, like a load average: in the span of a minute, a request of a minute ago counts 1/e.
+//! Up to [`NOTES_PER_S`] requests a second are all noted. If more arrive, a sample is noted, in which each request
+//! stands for several. A span is an exponentially damped mean, like a load average: in the span of a minute, a request
+//! of a minute ago counts 1/e.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -30,7 +31,7 @@ const ONE_IN: f64 = 128.0;
 /// The maximum number of notes in a second, from 32,000 requests/s on.
 const NOTES_PER_S_MAX: f64 = 250.0;
 
-/// The number of counters in each list. Each group with more than 0.06 % of all counts is found. The three lists take
+/// The number of counters of each span. Each group with more than 0.06 % of all counts is found. The three spans take
 /// 1.4 MB.
 const ROOM: usize = 3_584;
 
@@ -50,7 +51,7 @@ const FIRST: [&str; 3] = [SOURCE, NETWORK, NETWORK];
 const SOURCE: &str = "source";
 pub(super) const NETWORK: &str = "network";
 
-/// The maximum number of fields. Further ones, of later policies, are not ranked.
+/// The maximum number of fields that are ranked. A process that has seen this many ignores further ones.
 const NAMES_MAX: usize = 64;
 
 /// Fields that contain an amount. Their values form no groups.
@@ -59,7 +60,7 @@ const AMOUNTS: [&str; 2] = ["cost", "announced"];
 /// The maximum number of groups of one request.
 const GROUPS_MAX: usize = FIRST.len() + FIELDS_MAX;
 
-/// The maximum number of noted requests whose ends are awaited, and the longest wait for one.
+/// The maximum number of noted requests whose ends are awaited, and the longest wait for an end.
 const AWAITED_MAX: usize = 1_024;
 const AWAITED_FOR: Duration = Duration::from_secs(600);
 
@@ -114,7 +115,7 @@ struct OfSpan {
     requests: f64,
     /// The number of requests in the sample.
     sampled: f64,
-    /// The time that the counts cover, in seconds, damped like them.
+    /// The time that the counts cover, in seconds, damped like the counts.
     seconds: f64,
 }
 
@@ -171,7 +172,8 @@ impl Groups {
         self.one_in.load(Relaxed)
     }
 
-    /// Notes a request, unless another thread notes one. `turn` is the turn that it waits for, `facts` passes its fields.
+    /// Notes a request, unless another thread is using the notes. `turn` is the turn that the request waits for;
+    /// `facts` calls its argument with each field of the request.
     pub fn note(
         &self,
         decision: &Decision,
@@ -206,7 +208,7 @@ impl Groups {
         }
     }
 
-    /// Adds the time that a noted request has taken to the work of its groups.
+    /// When a noted request ends, adds its time to the work of its groups.
     pub fn ended(&self, ticket: &Ticket, now: Timestamp) {
         if !self.awaits.load(Relaxed) {
             return;
@@ -254,7 +256,7 @@ impl Groups {
         self.ranking(Lookback::Minute).crowd()
     }
 
-    /// All groups of a span, in no order.
+    /// The groups of a span whose weight exceeds the error, in no order.
     fn ranking(&self, span: Lookback) -> Ranking {
         let noted = self.noted.lock();
         let OfSpan { groups, requests, sampled, seconds } = &noted.spans[span as usize];
@@ -289,7 +291,7 @@ impl Noted {
         }
     }
 
-    /// Counts a request for the groups that one of its fields makes.
+    /// Counts a request in the groups of one of its fields.
     fn group(&mut self, fact: &Fact<'_, '_>, note: &mut NotedRequest) {
         match (fact.name, fact.value) {
             (SOURCE, Value::Address(address)) => {
@@ -314,7 +316,7 @@ impl Noted {
         }
     }
 
-    /// A keyed hash of a value. A network is hashed as a number, because writing it as text takes longest.
+    /// A keyed hash of a value. A network is hashed as a number, because converting it to text is slow.
     fn hash(&self, field: usize, value: &Value<'_>) -> u64 {
         if let Value::Network(network) = value {
             return self.hasher.hash_one((field, network.address()));
@@ -332,7 +334,7 @@ impl Noted {
             facts.denied += note.denied;
             facts.sources = facts.sources.and(note.source);
         }
-        // A request has no more fields than there is room for.
+        // There is room for the groups of all fields that a request can have.
         let _ = note.groups.try_push(group);
     }
 
@@ -347,7 +349,7 @@ impl Noted {
     }
 }
 
-/// The network around an address, with a prefix for IPv4 or IPv6.
+/// The network around an address. The prefix is the first one for IPv4, the second for IPv6.
 fn around(address: IpAddr, (ipv4, ipv6): (u8, u8)) -> Value<'static> {
     Value::Network(Network::of(address, if address.is_ipv4() { ipv4 } else { ipv6 }))
 }

@@ -3,9 +3,9 @@
 //! Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT
 //! 2005).
 //!
-//! A new key replaces the one with the lowest weight, and inherits that weight as its error. The true weight of a key
-//! is between `weight - error` and `weight`. Each key with more than 1/`PLACES` of the total has a place. All weights
-//! decay by the same factor, so their order does not change.
+//! If all places are taken, a new key replaces the key with the lowest weight, and inherits that weight as its error.
+//! The true weight of a key is between `weight - error` and `weight`. Each key with more than 1/`PLACES` of the total
+//! has a place. All weights decay by the same factor, so their order does not change.
 
 use crate::observe::status::Label;
 use slowlane_core::base::{Blocked, Key, SloId, Timestamp};
@@ -22,19 +22,19 @@ pub struct Hitter {
     error: f32,
     /// The SLO that throttled it last.
     pub slo: SloId,
-    /// The number of delayed requests since it got its place.
+    /// The number of delayed requests since the key got its place.
     pub delayed: u64,
     pub denied: u64,
     /// The number of requests delayed and denied since the last read, about a second ago.
     pub new: [u64; 2],
     /// Its last delay, in milliseconds.
     pub delay_ms: u64,
-    /// The moment at which it got its place; zero for a new key.
+    /// The moment at which the key got its place; zero for a new key.
     pub since: Timestamp,
     pub seen: Timestamp,
     /// The block that refused it last.
     pub blocked: Option<Blocked>,
-    /// The fields of the request that gave it its place.
+    /// The fields of the request that gave the key its place.
     pub label: Label,
 }
 

@@ -1,7 +1,7 @@
 //! The keys throttled in the last day: minute by minute for an hour, hour by hour for a day.
 //!
 //! Each period keeps its most throttled keys, so the memory is bounded: 60 minutes of 50 keys and 24 hours of 100 take
-//! about 1 MB, and 20 MB if all names are as long as they may be.
+//! about 1 MB, and 20 MB if all names have the maximum length.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -37,12 +37,12 @@ pub struct HistoryLines {
     pub from_ms: u64,
     /// The length of a period in seconds: a minute or an hour.
     pub period_s: u64,
-    /// The delayed requests of each period, oldest first. The last period is still open.
+    /// The number of delayed requests in each period, oldest first. The last period is still open.
     pub delayed: Vec<u64>,
     pub denied: Vec<u64>,
     /// The most throttled keys, in descending order, including those that a dry run would have throttled.
     pub keys: Vec<PastKey>,
-    /// The number of keys that are known. It is exact if no period had too many to keep.
+    /// The number of keys that are known. The number is exact if each period has kept all its keys.
     pub keys_total: KeyCount,
 }
 
@@ -59,7 +59,7 @@ pub struct PastKey {
     pub why: Option<String>,
     pub delayed: u64,
     pub denied: u64,
-    /// The longest of its delays, read once a second.
+    /// The longest of its delays that is known: only the last delay of each second is read.
     pub delay_ms: u64,
     pub first_ms_ago: u64,
     pub last_ms_ago: u64,
@@ -71,7 +71,7 @@ type Noted = (Key, bool);
 /// Counts of delayed and denied requests.
 type Throttlings = [u64; 2];
 
-/// The minutes of an hour and the hours of a day.
+/// The keys throttled in each minute of the last hour, and in each hour of the last day.
 #[derive(Debug)]
 pub(super) struct History {
     /// Minutes, then hours.
@@ -83,7 +83,7 @@ pub(super) struct History {
 #[derive(Debug)]
 struct Periods {
     length_s: u64,
-    /// The closed periods that are kept.
+    /// The number of closed periods that are kept.
     kept: usize,
     /// The maximum number of keys that a closed period keeps.
     keys: usize,
@@ -123,7 +123,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds the counts since the last call. Call it once a second. `totals` are all delayed and denied requests so far.
+    /// Adds the counts since the last call. Call it once a second. `totals` are the numbers of all delayed and denied
+    /// requests so far.
     pub(super) fn tick(&mut self, now: Timestamp, totals: Throttlings, hitters: &[(bool, Hitter)]) {
         let before = mem::replace(&mut self.last_totals, totals);
         let new_totals = [0, 1].map(|place| totals[place].saturating_sub(before[place]));
@@ -140,7 +141,8 @@ impl History {
         }
     }
 
-    /// The keys throttled in the last `span`. The period in which the span begins is included as a whole.
+    /// The keys and requests throttled in the last `span`, of a day at most. The period in which the span begins is
+    /// included as a whole.
     pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
         let periods = &self.periods[usize::from(span > HOUR)];
         let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));
@@ -163,7 +165,7 @@ impl History {
         }
     }
 
-    /// All periods, each as a note for a snapshot.
+    /// All periods, each as a note for a snapshot. Notes that are too long are left out.
     pub(super) fn notes(&self) -> Vec<Vec<u8>> {
         let notes = (0..)
             .zip(&self.periods)

@@ -33,7 +33,7 @@ pub struct KeptFact<'l> {
     pub name: &'l [u8],
     pub value: &'l [u8],
     pub in_key: bool,
-    /// The number of leading bits of the address in the key; `None` if all are.
+    /// The number of leading bits of the address that are in the key; `None` if all bits are.
     pub prefix: Option<u8>,
     /// The name or the value was cut.
     pub is_cut: bool,

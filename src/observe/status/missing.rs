@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use slowlane_core::base::{cut, shown};
 use slowlane_core::policy::{Needed, Policy, ValueKind};
 
-/// A field is reported as missing after this many requests without it. A field that one request in a hundred carries
-/// is seen by then with a probability of 99 %.
+/// A field is reported as missing after this many requests without it. Among so many requests, a field that one in a
+/// hundred carries is seen with a probability of 99 %.
 pub const REQUESTS_MIN: u64 = 500;
 
-/// A window ends after this many requests, or after [`TICKS`] if it has at least [`FEW`] by then.
+/// A window ends after this many requests. With at least [`FEW`] requests, it also ends after [`TICKS`].
 const MANY: u64 = 5_000;
 const FEW: u64 = 100;
 
@@ -79,7 +79,7 @@ pub struct MissingLine {
     pub field: String,
     /// Maps, types and options: `source+owner.map`, `type 4`, `share=owner`.
     pub needed_by: Vec<String>,
-    /// The requests since the policy came into force, none of which carried the field.
+    /// The number of requests since the policy came into force; none of them carried the field.
     pub requests: u64,
 }
 
@@ -91,7 +91,7 @@ type FieldCounts = BTreeMap<(String, Fault), u64>;
 struct Mark {
     /// Seconds since the start.
     tick: u64,
-    /// Requests that the policy has decided.
+    /// The number of requests that the policy has decided.
     requests: u64,
     faults: FieldCounts,
 }
@@ -103,13 +103,14 @@ struct Look {
     /// The number of all requests before the first check of this policy.
     before: u64,
     now: Mark,
-    /// The start of the previous window, and of the current one. Faults since the former count as recent.
+    /// The start of the previous window, and of the current one. Faults since the start of the previous window count as
+    /// recent.
     begins: [Mark; 2],
     /// The missing fields that were logged.
     reported: BTreeSet<String>,
-    /// The faults under earlier policies.
+    /// The numbers of faults under earlier policies.
     earlier: FieldCounts,
-    /// The tick at which each fault was logged. Kept across policies, because some are replaced every minute.
+    /// The tick at which each fault was logged. Kept across policies, because some policies are replaced every minute.
     logged: FieldCounts,
 }
 
@@ -179,7 +180,7 @@ impl Look {
         *self = Look { policy: Arc::downgrade(policy), before, now, begins, reported, earlier, logged };
     }
 
-    /// The faults of a field under the policies before this one.
+    /// The number of a field's faults under the policies before this one.
     fn earlier(&self, policy: &Arc<Policy>, key: &(String, Fault)) -> u64 {
         let last = if self.is_at(policy) { None } else { self.now.faults.get(key) };
         last.unwrap_or(&0) + self.earlier.get(key).unwrap_or(&0)

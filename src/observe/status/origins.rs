@@ -19,11 +19,12 @@ pub(super) struct Origins {
     known: HashMap<(Key, SloId), Option<String>>,
 }
 
-/// A listed key: its SLO, and the fields of a request with it.
+/// A listed key with its SLO, and the fields of a request that has this key.
 pub(super) type Listed<'l> = ((Key, SloId), &'l Label);
 
 impl Origins {
-    /// Looks up lines of listed keys that are not known yet, and forgets those of keys that are no longer listed.
+    /// Looks up the lines of listed keys whose line is not known yet, [`LOOKUPS_MAX`] at most. Forgets the lines of
+    /// keys that are no longer listed.
     pub(super) fn update<'l>(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed<'l>>) {
         let mut before = mem::take(&mut self.known);
         let in_force = Arc::downgrade(policy);

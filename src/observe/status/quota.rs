@@ -1,4 +1,4 @@
-//! The part of its quotas that a client has used.
+//! The quotas of a request, and how much of each its client has used.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub struct QuotaLine {
     /// None: the SLO has no quota, but a rate.
     pub used: Option<u32>,
     pub left: Option<u32>,
-    /// When the used requests no longer count, in UTC. None: nothing counts now.
+    /// When the used requests no longer count, in UTC. None: nothing counts now, or the SLO has no quota.
     pub resets_at: Option<String>,
     /// Seconds until `resets_at`.
     pub resets_in: Option<u64>,

@@ -37,7 +37,8 @@ pub struct GroupRow {
     pub requests_per_s: f64,
     /// The group's share of all requests, 0 to 1.
     pub share: f64,
-    /// The mean number of requests inside: seconds that they take, per second. 0 if the proxy reports no ends.
+    /// The mean number of requests inside the application: the seconds that requests take, per second. 0 if the proxy
+    /// reports no ends.
     pub work: f64,
     /// The mean number of waiting requests: seconds of delay per second.
     pub delay: f64,
@@ -76,8 +77,9 @@ pub struct Crowd {
 }
 
 impl Ranking {
-    /// The first `most` groups of each field, in the order of a measure. A network is left out if it has a single
-    /// address, or if nearly all of its requests come from a narrower group.
+    /// The first `most` groups of each field, or only of `field`, in the order of a measure. Groups whose measure is
+    /// zero are left out. So is a network that has a single address, or most of whose requests come from one narrower
+    /// group.
     pub(super) fn by(mut self, measure: RankedBy, field: Option<&str>, most: usize) -> Ranking {
         let mut networks: Vec<(Network, f64)> = self.groups.iter().filter_map(GroupRow::network).collect();
         networks.sort_by_key(|(network, _)| Reverse(network.prefix()));
@@ -140,7 +142,7 @@ pub(super) struct AddressBits([u64; 2]);
 
 impl AddressBits {
     pub(super) fn of(hash: u64) -> AddressBits {
-        // The upper bits choose, because the lower ones already choose a counter's place.
+        // The upper bits of the hash choose the bit, because the lower ones already choose a counter's place.
         let mut bits = [0; 2];
         bits[usize::from(hash >> 63 == 1)] = 1 << (hash >> 57 & 63);
         AddressBits(bits)
@@ -150,8 +152,8 @@ impl AddressBits {
         AddressBits([self.0[0] | first, self.0[1] | second])
     }
 
-    /// The number of addresses that explains the bits (linear counting: Whang and others, 1990). None: too many to
-    /// tell.
+    /// The estimated number of addresses that have set the bits (linear counting: Whang and others, 1990). None: too
+    /// many to tell.
     pub(super) fn addresses(self) -> Option<u32> {
         let zeros = f64::from(self.0[0].count_zeros() + self.0[1].count_zeros());
         (zeros > 0.0).then(|| (128.0 * (128.0 / zeros).ln()).round() as u32)

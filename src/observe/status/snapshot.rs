@@ -18,7 +18,7 @@ use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
 
-/// The maximum number of throttled keys listed, and of keys of dry runs.
+/// The maximum number listed of throttled keys, of keys of dry runs, and of protected applications.
 const KEYS_MAX: usize = 100;
 
 /// The maximum number of SLOs listed. If there are more, the busiest are listed.
@@ -115,7 +115,7 @@ pub struct ClusterUse {
     pub nodes: usize,
     /// The number of nodes whose SLOs differ from those of this node.
     pub other_slos: usize,
-    /// Keys shared now.
+    /// The number of keys shared now.
     pub keys: usize,
 }
 
@@ -205,7 +205,7 @@ pub struct KeyLine {
     ///
     /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
-    /// The rate of admitted requests. A dry run admits all, though another SLO of the same request may throttle it.
+    /// The rate of admitted requests. A dry run admits all requests, though another SLO may throttle them.
     pub let_through_per_s: Option<f64>,
     /// The rate that a dry run would admit.
     pub would_let_through_per_s: Option<f64>,
@@ -334,7 +334,8 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
     let rates = rounded(history.rates(|totals| totals.verdicts.of(slo.id)));
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    // The rate of an SLO with a single key. If the key has a meter, that takes precedence: it may cover a longer time.
+    // The rate of an SLO with a single key. If the key has a meter, its rate takes precedence, because it may cover a
+    // longer time.
     let all = (per.is_empty() && slo.work.is_none()).then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Some(Quota::Concurrent { requests }) => Some(requests),
@@ -383,7 +384,7 @@ fn line_of_key(
     let units = |grains: f64| of.map_or(grains, |slo| slo.units(grains));
     let rates = entry.map(|entry| {
         busy.per_second(key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
-            // The key is too new for its meter, so the rates of its entry must do.
+            // The key is too new for its meter, so the rates of its entry are used.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
     });

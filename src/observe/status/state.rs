@@ -21,7 +21,7 @@ pub struct Status {
     pub groups: Groups,
     pub reloads: Reloads,
     pub missing: Missing,
-    /// None: this slowlane is not in a cluster. The task that talks to the store writes it.
+    /// None: this slowlane is not in a cluster. The task that talks to the store sets this value.
     pub cluster: Mutex<Option<ClusterLine>>,
     pub(super) seconds: Mutex<Seconds>,
     history: Mutex<History>,

@@ -1,4 +1,5 @@
-//! The throttled keys. A note takes a few nanoseconds, and requests that pass need none.
+//! The throttled keys. A note takes a few nanoseconds, and is needed only for requests that an SLO or its dry run
+//! throttles.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +13,8 @@ use slowlane_core::base::{Blocked, Decision, Judged, Ruling, SloId, Timestamp, V
 /// The number of shards, which reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
 
-/// The maximum number of notes per second, about 0.1 % of a core. If there are more requests, a sample is noted.
+/// The maximum number of notes per second, which take about 0.1 % of a core. If more requests are throttled, a sample
+/// of them is noted.
 const NOTES_PER_S_MAX: f64 = 10_000.0;
 
 /// The half-life of a note, in seconds.
@@ -24,9 +26,10 @@ pub struct Throttled {
     pub keys: SharedHitters,
     /// Keys that a dry run would throttle. They are kept apart, so that they do not displace throttled keys.
     pub dry_runs: SharedHitters,
-    /// Requests that proxies have delayed and denied by their own rules: no verdict counts them.
+    /// The numbers of requests that proxies have delayed and denied by their own rules. The counts of verdicts leave
+    /// them out.
     elsewhere: [AtomicU64; 2],
-    /// This many requests are skipped after each that is noted.
+    /// For each request that is noted, this many throttled ones are skipped on average.
     skipped: AtomicU32,
     /// The moment of the last decay, in nanoseconds.
     faded_at: AtomicU64,
@@ -57,7 +60,7 @@ impl Throttled {
         self.note(decision, roll, write);
     }
 
-    /// The number of requests delayed and denied by proxies.
+    /// The numbers of requests that proxies have delayed and denied by their own rules.
     pub(super) fn elsewhere(&self) -> [u64; 2] {
         self.elsewhere.each_ref().map(|count| count.load(Relaxed))
     }
@@ -154,7 +157,8 @@ impl SharedHitters {
         if verdict == Verdict::Pass {
             return;
         }
-        // The table chooses its shard by other bits, so keys that share a shard there are spread out here.
+        // The table chooses a key's shard by other bits, so keys of one shard of the table are spread over the shards
+        // here.
         let shard = &self.shards[(key.bits() >> 32) as usize % SHARDS];
         let Some(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);
@@ -191,7 +195,7 @@ impl SharedHitters {
         all
     }
 
-    /// Reads all keys, in no order. Shards are locked one by one, so it blocks at most one shard at a time.
+    /// Reads all keys, in no order. Shards are locked one by one, so at most one shard is blocked at a time.
     fn each<T>(&self, read: impl Fn(&mut Hitter) -> T) -> Vec<T> {
         let of = |shard: &SketchShard| -> Vec<T> { shard.0.lock().all().iter_mut().map(&read).collect() };
         self.shards.iter().flat_map(of).collect()

@@ -15,7 +15,7 @@ use slowlane_core::law::Sketch;
 use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
 use slowlane_core::throttle::{Throttle, View};
 
-/// The decision that [`Throttle::decide`] would make on a request, with its reasons. It changes no counter.
+/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Explaining it changes no counter.
 ///
 /// All text from clients is made safe to display.
 #[derive(Clone, Debug, Serialize)]
@@ -72,14 +72,14 @@ pub struct RefusingSlo {
     pub also_of: Option<u32>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// Sixteen hex digits. None: the key is random at each start.
+    /// Sixteen hex digits. None: the key differs at each start, because the config names no secret.
     pub key: Option<String>,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
     /// `None` before the first request of a key, and after its entry has expired.
     pub entry: Option<Columns>,
     pub formula: String,
-    /// The formula of its assured rate, if it has one and an SLO is above it.
+    /// The formula of the SLO's assured rate, if the SLO has one and another SLO is above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assured: Option<String>,
     /// By its assured rate, the request bypasses the SLOs above.

@@ -97,7 +97,7 @@ fn trusting(list: &str) -> Vec<String> {
     (1..=HOPS).map(rule).collect()
 }
 
-/// Whether a line replaces the peer's address by that of the client.
+/// Whether a line replaces the peer's address with that of the client.
 fn takes_client(words: &[&str]) -> bool {
     match words {
         ["http-request", "set-src", ..] | ["tcp-request", _, "set-src" | "expect-proxy", ..] => true,
@@ -115,8 +115,8 @@ impl Config<'_> {
         (self.lines[line].file, self.lines[line].end)
     }
 
-    /// The place where the rules of slowlane belong: after the others, before the choice of a backend, and outside of
-    /// each `.if`.
+    /// The place where slowlane's rules belong: after the section's `http-request` rules, before the line that chooses
+    /// a backend, and outside every `.if`.
     fn rule_place(&self, section: &Section) -> Place {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);
@@ -134,14 +134,16 @@ impl Config<'_> {
         around.min(line)
     }
 
-    /// The place after the last line of a section that is neither empty nor a comment, and outside of each `.if`.
+    /// The end of a section: the place after its last line that is neither empty nor a comment and is outside every
+    /// `.if`.
     fn end_of(&self, section: &Section) -> Place {
         let is_outside =
             |(line, words): &(usize, Vec<&str>)| self.lines[*line].depth == usize::from(words[0] == ".endif");
         self.after(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
     }
 
-    /// The lines for the section `global`: inside it, or before everything if there is none.
+    /// The lines for the section `global`, and their place: the end of the section, or before everything if there is
+    /// none. `None` if slowlane needs no such lines.
     fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Place, Vec<String>)> {
         let mut lines = pieces.global();
         if global.is_none() {
@@ -151,8 +153,9 @@ impl Config<'_> {
         (!pieces.global().is_empty()).then_some((place, lines))
     }
 
-    /// The place where slowlane's sections belong: before the first defaults and the comment above them. The defaults
-    /// then still apply to everything that follows, in further files too.
+    /// The place where slowlane's sections belong: before the first `defaults` and the comment above it. That
+    /// `defaults` still applies to everything that follows, in further files too. Without a `defaults`, the place is
+    /// the end of the last file.
     fn end_place(&self) -> Place {
         let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
             return self.after(self.lines.len() - 1);
@@ -170,7 +173,8 @@ impl Config<'_> {
         lines.find(|(_, words)| takes_client(words)).map(|(line, _)| line)
     }
 
-    /// The lines that let requests pass or answer them uncounted, and those that determine a client's address.
+    /// The lines that let requests pass or answer them uncounted, and those that determine a client's address, each
+    /// with a note.
     fn notes(&self, section: &Section) -> Vec<(usize, String)> {
         let lines = self.chain(section).flat_map(|section| self.body(section));
         lines.filter_map(|(line, words)| Some((line, note(&words)?))).collect()

@@ -11,7 +11,7 @@ use thiserror::Error;
 /// The first line of each block that slowlane adds.
 const BEGIN: &str = "# slowlane: begin";
 
-/// The first line of a block that follows text without a line break. That text has one while the block is there.
+/// The first line of a block that follows text without a line break. As long as the block is there, that text has one.
 const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
 
 /// The last line of a block.
@@ -20,7 +20,7 @@ const END: &str = "# slowlane: end";
 /// The last line of a block that splits a line. The rest of that line follows.
 const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 
-/// The beginning of a block's line that keeps the replaced text.
+/// In a block, the beginning of the line that keeps the replaced text.
 const INSTEAD: &str = "# slowlane: instead of: ";
 
 /// The note if no line takes the client's address from a header.
@@ -88,7 +88,7 @@ struct Site<T> {
     names: Vec<String>,
 }
 
-/// The sites that an operator has named, or the only one; and a note on the others.
+/// The sites that an operator has named, or the only site; and a note on the sites that are not attached.
 fn chosen<T>(
     kind: &'static str,
     sites: Vec<Site<T>>,

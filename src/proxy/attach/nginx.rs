@@ -10,7 +10,7 @@ use crate::proxy::nginx_files::{Placed, quoted};
 pub use crate::proxy::nginx_files::NginxFiles;
 use slowlane_core::base::{Address, Network};
 
-/// A server of HTTP, and the directives directly inside it.
+/// An HTTP server, and the directives directly inside it.
 pub(crate) struct Server<'f> {
     at: Placed<'f>,
     pub(crate) inner: Vec<Placed<'f>>,
@@ -100,10 +100,11 @@ fn trusting(networks: &[Network]) -> Vec<String> {
     from.chain(header).map(|line| format!("    {line};")).collect()
 }
 
-/// The directive that adds a log. A block that has one does not inherit those of the outer blocks.
+/// The directive that adds a log. A block with this directive does not inherit the logs of the outer blocks.
 const LOG: &str = "access_log";
 
-/// The blocks that add a log of ends to the chosen servers, in addition to every other log that is kept there.
+/// The blocks that add a log of ends to the chosen servers: wherever other logs are kept, and in place of `access_log
+/// off`.
 fn logged<'f>(
     files: &'f NginxFiles,
     http: Placed<'f>,
@@ -248,7 +249,7 @@ fn has(inner: &[Placed<'_>], name: &str) -> bool {
     inner.iter().any(|placed| placed.name() == name)
 }
 
-/// The directives at any depth, each with whether its block has an `auth_request`.
+/// The directives at any depth, each with the kind of its block, and whether that block has an `auth_request`.
 fn deep<'f>(files: &'f NginxFiles, inner: &[Placed<'f>], level: Nesting) -> Vec<(Placed<'f>, Nesting, bool)> {
     let is_exempt = has(inner, "auth_request");
     let below = |placed: Placed<'f>| deep(files, &files.inside(placed), Nesting::Inside);
@@ -256,7 +257,8 @@ fn deep<'f>(files: &'f NginxFiles, inner: &[Placed<'f>], level: Nesting) -> Vec<
 }
 
 /// The effect of a directive on slowlane: an error if it defeats slowlane, or a note on requests that are not counted
-/// or get an answer other than 429. `returned` are the statuses in the server's `return` directives.
+/// or get an answer other than 429. `is_exempt` tells whether the block has an `auth_request`, or for the block `http`,
+/// whether each chosen server has an `error_page`. `returned` are the statuses in the server's `return` directives.
 fn effect(
     words: &[&str],
     level: Nesting,

@@ -141,7 +141,7 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// ```
 ///
 /// # Errors
-/// This version does not support the delivery, or a word cannot be written into its files.
+/// This version does not support the delivery or so many keys, or a word cannot be written into its files.
 pub fn files(
     version: Version,
     delivery: Delivery,
@@ -269,7 +269,7 @@ impl<'f> Pieces<'f> {
         self.lines.iter().position(|line| line.trim_start().starts_with(part)).expect("a shipped file has it")
     }
 
-    /// All lines as one text, in which comments name the places for them.
+    /// All lines as one text, in which comments name the place for each group of lines.
     pub fn to_paste(&self) -> String {
         let parts = [
             ("the section global", self.global()),

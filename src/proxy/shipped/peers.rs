@@ -47,7 +47,8 @@ impl Paced {
         }
     }
 
-    /// Whether HAProxy can have the tables of this key: it cannot if a field's name is no valid name of a table.
+    /// Whether HAProxy can have the tables of this key. It cannot if a field's name has characters other than ASCII
+    /// letters, digits, `-`, `_` and `.`, or if the only field is `all`, whose tables would be those of all requests.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]
@@ -100,7 +101,7 @@ const METHOD: &str = "method";
 const ALL: &str = "all";
 /// The prefix of variables with a part of a key.
 const KEY: &str = "txn.key.";
-/// The number of stick counters that every HAProxy has: unless it has more, a request can have this many keys.
+/// The number of stick counters that HAProxy has by default: with these, a request can have this many keys.
 const COUNTERS: usize = 3;
 
 /// The variable with a field. The operator's own rule sets the owner.

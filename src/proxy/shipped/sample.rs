@@ -7,7 +7,7 @@ use slowlane_core::base::shown;
 
 /// The maximum sizes, in one query, of all copies of the URL, and of all headers and the operator's variables together.
 /// These limits keep the query within HAProxy's frame of 16,380 bytes. A request has at most 15,360 bytes of headers,
-/// which fit if each is sent once; but a variable may contain any of them once more.
+/// which fit if each is sent once; but a variable may repeat any header.
 const URL_BYTES: usize = 8_192;
 const HEADER_BYTES: usize = 7_168;
 
@@ -23,7 +23,7 @@ const BASE: &str = "base";
 pub(super) const PAGE: &str = "page";
 const FIRST_SEGMENT: &str = "path,field(2,/),bytes(0,64)";
 
-/// Headers that are fields under their own names. All others begin with `x-`.
+/// Headers that are fields under their own names. All other headers that are fields begin with `x-`.
 const HEADERS: [&str; 3] = ["user-agent", "referer", "origin"];
 
 /// The HAProxy expression that fetches a field. `None` for the usual fields, which the shipped files send, and for a
@@ -94,7 +94,7 @@ fn spellings(header: &str) -> String {
     header.match_indices('-').map(spelling).collect::<Vec<_>>().join("|")
 }
 
-/// The fields that the operator must set.
+/// The fields whose variables the operator must set.
 fn own(fields: &[String]) -> impl Iterator<Item = &String> {
     let is_url =
         |name: &str| [PATH, QUERY, URL, BASE, PAGE].iter().any(|part| part.eq_ignore_ascii_case(name));

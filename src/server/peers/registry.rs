@@ -1,4 +1,4 @@
-//! The connected proxies by name, with the state of their connections.
+//! The proxies that are peers, by name, with the state of their connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const COUNTS_MAX: usize = 10;
 pub struct PeersSettings {
     /// The name of this slowlane among the peers.
     pub name: String,
-    /// The names that may connect. Empty: all.
+    /// The names that may connect, besides those in `dial`. Empty: all.
     pub allow: Vec<String>,
     /// Proxies to connect to, with their names.
     pub dial: Vec<(String, Address)>,
@@ -38,7 +38,7 @@ pub struct Peers {
     pub settings: PeersSettings,
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
-    /// The limits that all unlisted peers share, because any number of them may come and go.
+    /// The rate limits for log lines that all unlisted peers share, because any number of them may come and go.
     unlisted: Arc<Lines>,
     peers: Mutex<BTreeMap<String, Arc<Peer>>>,
 }

@@ -53,7 +53,7 @@ async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdow
     }
 }
 
-/// Reads the hello, and answers it. None: the peer is refused.
+/// Reads the hello, and answers it. None: the peer is refused, or has disconnected.
 async fn greet(
     peers: &Peers,
     stream: &mut Stream,
@@ -105,7 +105,7 @@ pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
     }
 }
 
-/// Keeps a connection to a proxy, unless the proxy has connected by itself. If both dialled each other at the same
+/// Keeps a connection to a proxy open, unless the proxy has connected by itself. If both dialled each other at the same
 /// time, both would disconnect.
 async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agent>, shutdown: Shutdown) {
     let Ok(peer) = peers.peer(&name) else { return };
@@ -135,7 +135,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
     }
 }
 
-/// Connects, and performs the handshake. Returns the bytes that were read beyond it, too.
+/// Connects, and performs the handshake. Also returns the bytes that were read after the handshake.
 async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
     let (mut stream, mut out) = (Stream::connect(address).await?, Vec::new());
     Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
@@ -192,7 +192,7 @@ impl Session {
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
-        // The ends of a peer that reconnects many times a second are logged once a second.
+        // The disconnections of a peer that reconnects many times a second are logged once a second.
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
@@ -338,7 +338,7 @@ impl Session {
     }
 }
 
-/// Sends the pending bytes, unless the peer does not read them in time.
+/// Sends the pending bytes. It fails if the peer does not read them in time.
 async fn send(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
     timeout(PATIENCE, async {
         stream.write_all(out).await?;

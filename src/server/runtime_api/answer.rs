@@ -164,7 +164,8 @@ fn clear(from: Cursor, filter: &[Condition], throttle: &Throttle, now: Timestamp
     next
 }
 
-/// `set table`. As in HAProxy, the row expires no sooner than before, and no sooner than after the table's `expire`.
+/// `set table`. As in HAProxy, the row then expires no sooner than before, and no sooner than the table's `expire` from
+/// now.
 fn set(key: Key, values: &[(Column, u32)], throttle: &Throttle, now: Timestamp) {
     let left = throttle.table().row(key, now).map_or(Duration::ZERO, |found| found.left);
     throttle.table().with(key, now, left, |entry| {
@@ -189,7 +190,7 @@ fn word(words: &[String], place: usize) -> &str {
     words.get(place).map_or("", String::as_str)
 }
 
-/// The key in `show table <table> key <key>`. None: the words name no key.
+/// The key in a command like `show table <table> key <key>`. None: the words name no key.
 fn key(words: &[String]) -> Result<Option<Key>, String> {
     match (word(words, 2), word(words, 3), word(words, 4)) {
         (TABLE, "key", "") => Err("Key value expected\n".into()),
@@ -201,7 +202,7 @@ fn key(words: &[String]) -> Result<Option<Key>, String> {
 
 const DATA: &str = "data.";
 
-/// The conditions in `show table <table> [data.<column> <operator> <value>]*`.
+/// The conditions in a command like `show table <table> [data.<column> <operator> <value>]*`.
 fn filter(words: &[String], expected: &str) -> Result<Vec<Condition>, String> {
     let words = match word(words, 3) {
         "" => &[],

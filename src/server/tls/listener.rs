@@ -67,7 +67,7 @@ impl Tls {
         let Loaded { config, expires } = files.read(listener.protocols)?;
         metrics.loaded(listener.section, Clock::wall(), expires);
         warn_of_expiry(&files, expires);
-        // Half of the places are reserved for connections that have finished their handshake.
+        // At least half of the places are left for connections that have finished their handshake.
         let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
         Ok(Tls {
             listener,
@@ -135,7 +135,7 @@ fn warn_of_expiry(files: &TlsFiles, expires: Option<Duration>) {
 /// The maximum number of characters of an error's text, parts of which may come from the peer.
 const TEXT_BYTES_MAX: usize = 200;
 
-/// The reason for a failed handshake, for the metric, and a description that is safe to display.
+/// The reason for a failed handshake, as the label of the metric, and a description that is safe to display.
 fn failure(error: &io::Error) -> (&'static str, String) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let mut text = shown(error.to_string());
@@ -219,7 +219,7 @@ enum FileError {
 }
 
 impl TlsError {
-    /// The fault of a certificate and a key that the TLS library rejects.
+    /// The error for a certificate and a key that the TLS library rejects.
     pub(super) fn of_pair(error: rustls::Error, cert: &Path, key: &Path) -> TlsError {
         match error {
             rustls::Error::InconsistentKeys(_) => at(key, FileError::Mismatch(cert.to_owned())),

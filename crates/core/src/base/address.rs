@@ -33,7 +33,8 @@ pub enum Address {
 pub struct AddressError(String);
 
 impl Address {
-    /// Whether only this machine can reach it, judged by the text alone: no name but `localhost` is resolved.
+    /// Whether only this machine can reach it, judged by the text alone: no name is resolved, and `localhost` is the
+    /// only one that counts as local.
     pub fn is_local(&self) -> bool {
         let Address::Tcp(text) = self else { return true };
         let host = split(text).map_or("", |(host, _)| host);
@@ -44,7 +45,7 @@ impl Address {
 
 impl Address {
     /// Whether a listener on one address prevents a listener on the other, judged by the text alone. Port 0 stands for
-    /// any free port.
+    /// any free port, so it never collides.
     ///
     /// ```
     /// use slowlane_core::base::Address;

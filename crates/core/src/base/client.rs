@@ -8,8 +8,8 @@ const MAPPED: u128 = 0xffff;
 /// The first 96 bits of `64:ff9b::/96`, under which translators represent IPv4 addresses (RFC 6052, section 2.1).
 const TRANSLATED: u128 = 0x0064_ff9b << 64;
 
-/// The IPv4 address that an IPv6 address carries: mapped, or under the well-known prefix of translators. Any other
-/// address stays as it is.
+/// The IPv4 address that an IPv6 address carries, if it is IPv4-mapped or has the well-known prefix of translators. Any
+/// other address stays as it is.
 ///
 /// ```
 /// use slowlane_core::base::canonical;
@@ -33,7 +33,7 @@ pub(crate) const fn is_translated(address: Ipv6Addr) -> bool {
 
 /// The IP address of a peer. Some proxies write it with a port, in brackets, with a zone or between blanks.
 ///
-/// The text must stand for exactly one address: a list has several, and a name has none.
+/// None unless the text stands for exactly one address: a list has several, and a name has none.
 ///
 /// ```
 /// use slowlane_core::base::peer;

@@ -11,12 +11,12 @@ use crate::base::{Period, Timestamp};
 
 const DAY_S: u64 = 86_400;
 
-/// The distance of the wall clock from the clock of the process, in nanoseconds. The process updates it when the wall
-/// clock is set: moments stay comparable, and only the calendar follows.
+/// The offset of the wall clock from the clock of the process, in nanoseconds. The process updates it when the wall
+/// clock is set, so moments stay comparable, and only the calendar follows the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct WallShift(&'static AtomicI64);
 
-/// The distance of the clocks in a process whose wall clock is never set.
+/// The offset in a process whose wall clock is never set.
 static NEVER_SET: AtomicI64 = AtomicI64::new(0);
 
 impl WallShift {
@@ -36,7 +36,7 @@ impl Default for WallShift {
     }
 }
 
-/// The current distance is not part of a setting, so all values are equal.
+/// The current offset is not part of a setting, so all values are equal.
 impl PartialEq for WallShift {
     fn eq(&self, _: &WallShift) -> bool {
         true
@@ -45,7 +45,7 @@ impl PartialEq for WallShift {
 
 impl Eq for WallShift {}
 
-/// The periods of the calendar, in UTC.
+/// A calendar in UTC, divided into periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calendar {
     pub period: Period,
@@ -94,7 +94,7 @@ pub fn around(period: Period, now: Timestamp) -> Range<Timestamp> {
     start..start + Duration::from_secs(length_s)
 }
 
-/// A moment in the notation of RFC 3339, in milliseconds.
+/// A moment in the notation of RFC 3339, to the millisecond.
 ///
 /// ```
 /// use slowlane_core::base::{Timestamp, Utc};

@@ -31,7 +31,7 @@ impl WhenFull {
 /// The longest hold that the shipped HAProxy files allow: their `timeout processing` minus a second.
 pub const HOLD_SHIPPED: Duration = Duration::from_secs(20);
 
-/// The number of answers that may be held at once, and their longest hold.
+/// The number of answers that may be held at once, their longest hold, and the answer to requests beyond that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLimits {
     pub holds_max: usize,

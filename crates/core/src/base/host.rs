@@ -7,7 +7,7 @@ use crate::base::canonical;
 /// The longest name of a host, in bytes without a final dot (RFC 1035, section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// A host without its port. Names of the same host compare equal in lower case.
+/// A host without its port. Spellings of one name differ only in case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host<'a> {
     /// A name or an IPv4 address, as the client wrote it.
@@ -21,8 +21,8 @@ pub enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads the value of a `Host` header: a name or a bracketed IPv6 address, then optionally a final dot and a
-    /// port. None for anything else, such as a list.
+    /// Reads the value of a `Host` header: a name, optionally with a final dot, or a bracketed IPv6 address, then
+    /// optionally a port. Also reads an IPv6 address without brackets. None for anything else, such as a list.
     ///
     /// A name has labels of letters, digits, `-`, `_` and non-ASCII bytes, separated by single dots. RFC 3986 allows
     /// more in a `reg-name`, but no DNS name uses it, and servers interpret it differently.
@@ -82,7 +82,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Where the path begins in a host and a path, as HAProxy's `base` joins them.
+/// Where the path begins in a text that joins a host and a path, as HAProxy's `base` does.
 pub fn path_of_base(text: &[u8]) -> usize {
     text.iter().position(|byte| matches!(byte, b'/' | b'*')).unwrap_or(text.len())
 }

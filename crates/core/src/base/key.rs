@@ -127,7 +127,7 @@ pub struct KeyHasher {
     /// The input so far. Input that fits in the buffer is hashed in one call.
     buffer: [u8; BUFFER_BYTES],
     length: usize,
-    /// The hash of a key that does not fit the buffer.
+    /// The hash so far, once the input no longer fits in the buffer.
     stream: Option<SipHasher13>,
     secret: KeySecret,
 }
@@ -136,7 +136,7 @@ pub struct KeyHasher {
 const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
-    /// Starts a key of the type `kind`, for entries with the state of one law.
+    /// Starts a key of the type `kind`, for entries whose law has this state tag.
     #[inline]
     pub fn new(secret: KeySecret, kind: u16, state_tag: u32) -> KeyHasher {
         let mut buffer = [0; BUFFER_BYTES];

@@ -74,7 +74,7 @@ pub enum NetworkError {
 }
 
 /// Reads an address or `address/length`. A network must be written with its first address: bits set beyond the length
-/// usually mean that the length is wrong. A network of IPv4-mapped addresses is one of IPv4.
+/// usually mean that the length is wrong. A network of IPv4-mapped addresses becomes one of IPv4.
 ///
 /// ```
 /// use slowlane_core::base::Network;
@@ -129,7 +129,7 @@ pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
 
 /// The network in the form in which requests carry addresses: a network of translated addresses becomes the IPv4
 /// network that it stands for. None for the whole prefix of translators: it would become all of IPv4, and match every
-/// client with IPv4.
+/// IPv4 client.
 pub(crate) fn untranslated((address, prefix): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
     match address {
         IpAddr::V6(v6) if is_translated(v6) && prefix >= 96 => {

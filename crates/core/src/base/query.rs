@@ -4,8 +4,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 
 use crate::base::{FIELDS_MAX, Request, Value};
 
-/// Bytes to escape, like `%41`: all but letters, digits and `-._~:`, because other bytes may have a special meaning to
-/// a program that reads the query.
+/// Bytes to escape, like `&` as `%26`: all but letters, digits and `-._~:`, because other bytes may have a special
+/// meaning to a program that reads the query.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// Writes names and values as a query.
@@ -27,7 +27,7 @@ pub fn written<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = 
     query
 }
 
-/// The fields of a query, decoded. Fields beyond [`FIELDS_MAX`] are dropped.
+/// The fields of a query, decoded. Fields without a value are dropped, as are those beyond [`FIELDS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query(pub Vec<(Vec<u8>, Vec<u8>)>);
 

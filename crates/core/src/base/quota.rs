@@ -11,7 +11,7 @@ use arrayvec::ArrayString;
 
 use crate::base::Rate;
 
-/// A number of requests in a window, or in flight at once.
+/// A number of requests in a window or in flight at once, or an amount of work in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     Window {
@@ -56,8 +56,8 @@ impl Quota {
         Quota::Window { requests: period * periods, window_s: period_s * periods }
     }
 
-    /// The quota of a window. A window with a fraction of a second is multiplied, as are its requests, until it has
-    /// none.
+    /// The quota of a window. A window with a fraction of a second is multiplied until it has none, and its requests
+    /// are multiplied as well.
     ///
     /// ```
     /// use std::time::Duration;

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::{Network, canonical};
 
-/// The maximum number of fields that one request may carry; later ones are ignored. The built-in types use three.
+/// The maximum number of fields in one request; further ones are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
 /// The value of a field. A request does not contain fields without a value.

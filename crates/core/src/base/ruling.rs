@@ -16,8 +16,8 @@ pub struct Ruling {
     pub key: Key,
     /// The moment of the decision.
     pub at: Timestamp,
-    /// The number of further requests that would pass at once: the minimum over all SLOs, or [`UNCOUNTED`]. If an SLO
-    /// that counts work decides, it is the work that is left under that SLO.
+    /// The number of further requests that would pass at once: the minimum over all SLOs that count requests, or
+    /// [`UNCOUNTED`]. If an SLO that counts work decides, it is the work that is left under that SLO.
     pub remaining: u32,
     /// The number of requests that this one counts for.
     pub cost: u32,
@@ -128,7 +128,7 @@ impl Details {
 }
 
 impl Decision {
-    /// Combines one to [`JUDGED_MAX`] verdicts, the request's own SLO first; panics outside this range.
+    /// Combines one to [`JUDGED_MAX`] verdicts, the request's own SLO first; panics for any other number.
     ///
     /// ```
     /// use std::time::Duration;

@@ -39,7 +39,8 @@ pub fn cut(mut text: String, chars_max: usize) -> String {
 /// Invisible characters that Unicode classes as letters or symbols: Hangul fillers, and Braille without a dot.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// Uses the escapes of the standard library, except for quotes.
+/// Writes a character, escaped as the standard library does. But quotes and backslashes are not escaped, and [`BLANK`]
+/// characters are.
 fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match letter {
         '\\' | '"' | '\'' => f.write_char(letter),
@@ -65,8 +66,8 @@ pub fn plural<C: Display + PartialEq + From<u8>>(count: C, noun: &str) -> String
 
 /// Aligns rows in columns, separated by `gap`. The first row holds the headings.
 ///
-/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right. Panics on a
-/// row with more cells than the first.
+/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right. Panics on a row
+/// with fewer cells than the first; further cells are left out.
 ///
 /// ```
 /// use slowlane_core::base::aligned;

@@ -1,4 +1,4 @@
-//! The moment of a decision, which functions take as an argument.
+//! Moments, which functions take as arguments instead of reading a clock.
 
 use std::ops::Add;
 use std::time::Duration;

@@ -118,7 +118,7 @@ impl Unit {
         own.or(ending.cost)
     }
 
-    /// An amount with its unit, in the notation of an SLO line where that needs no fraction.
+    /// An amount with its unit. Seconds and bytes are written in the largest unit that needs no fraction.
     ///
     /// ```
     /// use slowlane_core::base::{Amount, Unit};

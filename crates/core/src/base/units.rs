@@ -96,7 +96,7 @@ impl fmt::Display for Period {
 /// The text of [`Rate::UNLIMITED`].
 pub const UNLIMITED: &str = "unlimited";
 
-/// A number of requests per period: 0, or from 1 in 366 days to 1,000,000 per second.
+/// A number of requests per period: 0, from 1 in 366 days to 1,000,000 per second, or unlimited.
 ///
 /// ```
 /// use slowlane_core::base::Rate;
@@ -143,7 +143,7 @@ impl Rate {
         Duration::from_secs(self.period.seconds())
     }
 
-    /// The period in which the rate was given, as a named period.
+    /// The period in which the rate was given, as it was written: a month, not 30 days.
     pub const fn named_period(self) -> Period {
         self.period
     }

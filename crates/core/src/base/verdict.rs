@@ -16,8 +16,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The `retry_after_s` of a request that can never pass: the rate is 0, or its cost exceeds the burst. It is one
-    /// day, because the SLO may have changed by then.
+    /// The `retry_after_s` of a request that can never pass: the rate is 0, or it costs more than the SLO ever admits.
+    /// It is one day, because the SLO may change within a day.
     pub const NEVER_S: u32 = 86_400;
 
     /// `Delay(wait)`, or `Pass` if `wait` is zero.

@@ -10,7 +10,7 @@ use crate::base::{Target, Timestamp};
 /// The maximum number of blocks that operators can set, the same as on each node.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The maximum number of blocked keys. It is a separate limit, because clients can cause any number of them.
+/// The maximum number of blocked keys. The limit is separate, because clients can cause any number of such blocks.
 const KEY_BLOCKS_MAX: usize = 20_000;
 
 /// A node that has missed more changes than this gets the whole list.
@@ -19,8 +19,8 @@ const CHANGES_MAX: usize = 1_000;
 /// The longest time for which a block lasts.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A node's restored end of a block replaces an earlier one only if it is later by more than this, because messages
-/// take time.
+/// When a node restores a block, its end replaces the one in the list only if it is later by more than this, because
+/// messages take time.
 const LATER: Duration = Duration::from_secs(1);
 
 /// The blocks that a node reports to the store, and the node's position in the store's list.
@@ -37,7 +37,7 @@ pub struct BlockChange {
     pub target: Target,
     /// The remaining time. None: the key or the fields are no longer blocked.
     pub rest: Option<Duration>,
-    /// The node reports the block again in case the store has lost it.
+    /// Whether the node reports the block again, in case the store has lost it.
     pub is_restored: bool,
 }
 

@@ -6,7 +6,7 @@ use crate::cluster::{Answer, Arguments, CountReply, Grant, HOLES_MAX, Hint, Leas
 /// The largest number of requests or seconds: up to it, sums and products stay finite and exact to a thousandth.
 const MOST: f64 = 1e12;
 
-/// The maximum number of slots that a message may ask for: more than the requests of one key that a node holds.
+/// The maximum number of slots that a message may ask for: more than the requests of one key that a node can hold.
 const WANT_MAX: u32 = 10_000;
 
 /// The shortest memory, window or lifetime of a record: larger divisors keep quotients finite.
@@ -26,7 +26,8 @@ impl Wants {
 }
 
 impl Grant {
-    /// Whether there are no more slots and refusals than the slots wanted, and a node can calculate with all numbers.
+    /// Whether slots and refusals together are no more than the slots wanted, and a node can calculate with the
+    /// numbers.
     pub(super) fn fits(&self, wants: &Wants) -> bool {
         let all = self.holes.len() as u64 + u64::from(self.count) + u64::from(self.refused);
         all <= u64::from(wants.want)
@@ -36,7 +37,7 @@ impl Grant {
 }
 
 impl Hint {
-    /// Whether a node can calculate with all of these numbers.
+    /// Whether a node can calculate with all numbers of the hint.
     pub fn is_within_bounds(&self) -> bool {
         are_within(-MOST, MOST, &[self.ahead_s])
             && are_within(0.0, MOST, &[self.demand, self.slow_demand, self.since_s, self.age_s])
@@ -44,7 +45,7 @@ impl Hint {
 }
 
 impl Arguments {
-    /// Whether a store can calculate with all of these numbers.
+    /// Whether a store can calculate with all numbers of the report.
     pub fn are_within_bounds(&self) -> bool {
         match self {
             Arguments::Rate(message) => {
@@ -72,7 +73,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can calculate with all of these numbers, and they fit the arguments that they answer.
+    /// Whether a node can calculate with all numbers of the answer, and they fit the report that it answers.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(message)) => {

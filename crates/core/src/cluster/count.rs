@@ -1,4 +1,4 @@
-//! Windows that nodes count together: the local count, and the count of the others as last reported.
+//! Windows whose requests all nodes count together: the count as of the store's last reply, and this node's since then.
 //!
 //! ```text
 //! count     all nodes' requests of this window, as of the last reply       unsent: those of this node since then
@@ -8,8 +8,8 @@
 //! estimate + cost > limit: refused             else unsent += cost
 //! ```
 //! Windows begin at multiples of their length, on the store's clock. The method is Adobe's ("Distributed Rate
-//! Limiting"): messages are sent once per period, and more often near the limit. Requests that all nodes together have
-//! admitted beyond the limit are deducted from the next window.
+//! Limiting"): messages are sent once per period, and more often near the limit. Under `fixed-window`, requests that
+//! all nodes together have admitted beyond the limit are deducted from the next window.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::base::Timestamp;
 use crate::cluster::{Exchange, Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;
 
-/// Above this part of the limit, messages are sent as soon as possible. It was measured with 35 nodes, 6000/s, and a
-/// window of 1 s with a limit of 2000. With 0.5, 0.8 and no such threshold, the runs took 390, 200 and 170 messages a
-/// second; with four fifths of the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
+/// Above this part of the limit, messages are sent as soon as possible. The value was measured with 35 nodes, 6000/s,
+/// and a window of 1 s with a limit of 2000. With 0.5, 0.8 and no such threshold, the runs took 390, 200 and 170
+/// messages a second; with four fifths of the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
 const NEAR: f64 = 0.8;
 
 /// The shortest time between two messages. In the same runs with 5, 10, 20 and 50 ms, the worst window was +2.2, +1.8,
@@ -32,20 +32,20 @@ const PAUSE_S: f64 = 0.01;
 #[derive(Clone, Debug, Default)]
 pub struct CountView {
     exchange: Exchange,
-    /// The store's counts as of the last reply, with the charge of the message in flight. Their age is not used.
+    /// The store's counts as of the last reply, plus the charge of the message in flight. `age_s` is not used.
     counts: CountReply,
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
     unsent: f64,
 }
 
-/// A node's report about a window, with the bounds of its SLO.
+/// A node's report about a window, with the numbers of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountMessage {
-    /// Requests admitted since the last message.
+    /// The number of requests admitted since the last message.
     pub charge: f64,
     /// The window as the node knows it, in case the store has lost it. None before the first reply, or if counts may be
-    /// returned.
+    /// taken back.
     pub restore: Option<CountReply>,
     pub limit: f64,
     pub window_s: f64,
@@ -59,7 +59,7 @@ pub struct CountReply {
     /// The counts of this window and the previous one.
     pub current: f64,
     pub before: f64,
-    /// The requests deducted from this window, because the previous one exceeded its limit.
+    /// The number of requests deducted from this window, because the previous one exceeded its limit.
     pub over: f64,
     /// The age of this window.
     pub age_s: f64,
@@ -96,8 +96,8 @@ impl CountView {
         self.unsent -= cost;
     }
 
-    /// Adds `more` to the charge of an admitted request. A negative amount counts only if the charge belongs to this
-    /// window.
+    /// Adds `more` to the charge of an admitted request. A negative amount is applied only if the charge belongs to
+    /// this window.
     pub fn settle(&mut self, more: f64, due: Timestamp) {
         let is_earlier = self.began_s.is_some_and(|began_s| self.exchange.seconds(due) < began_s);
         self.unsent += if is_earlier { more.max(0.0) } else { more };
@@ -111,8 +111,8 @@ impl CountView {
         (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
     }
 
-    /// The requests of all nodes that count against the limit, as far as this node knows, and when none of them counts
-    /// any more.
+    /// The number of requests of all nodes that count against the limit, as far as this node knows, and the moment from
+    /// which none of them counts any more.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let (mut view, now_s) = (self.clone(), self.exchange.seconds(now));
         view.turn(plan, now_s);
@@ -123,7 +123,7 @@ impl CountView {
         Used { requests, limit: plan.limit as u32, resets_at }
     }
 
-    /// Requests admitted and not yet reported to the store, as far as this node knows.
+    /// The number of requests admitted and not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
         (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
@@ -138,7 +138,7 @@ impl CountView {
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
-        // Other nodes may have returned work since the last reply: these counts would charge it again.
+        // Other nodes may have taken back charges since the last reply: these counts would charge them again.
         let began_s = self.began_s.filter(|_| !plan.is_work);
         let restore = began_s.map(|began_s| CountReply { age_s: now_s - began_s, ..self.counts });
         let &QuotaPlan { limit, window_s, .. } = plan;
@@ -171,7 +171,7 @@ impl CountView {
         self.unsent == 0.0 && self.exchange.on_its_way.is_none()
     }
 
-    /// The requests that count against the limit.
+    /// The number of requests that count against the limit.
     fn estimate(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let age_s = self.began_s.map_or(0.0, |began_s| (now_s - began_s).clamp(0.0, plan.window_s));
         let of_before = match plan.is_sliding {
@@ -189,7 +189,7 @@ impl CountView {
             let rest_s = self.began_s.map_or(window_s, |began_s| began_s + window_s - now_s);
             return rest_s.clamp(0.0, window_s);
         };
-        // The age of a window at which only `room` of the `past` requests of the window before still count.
+        // The age of a window at which only `room` of the `past` requests of the previous window still count.
         let faded_at = |past: f64, room: f64| window_s * (1.0 - room / past.max(1.0)).clamp(0.0, 1.0);
         let (age_s, counted) = ((now_s - began_s).clamp(0.0, window_s), self.counts.current + self.unsent);
         match plan.limit - counted - cost {
@@ -248,7 +248,7 @@ impl CountRecord {
         }
         let counts = &mut self.counts;
         if let Some(restore) = restore {
-            // A node that is one window behind reports the previous one.
+            // A node that is one window behind reports the previous window.
             if restore.age_s <= age_s + window_s / 2.0 {
                 counts.current = counts.current.max(restore.current);
                 counts.before = counts.before.max(restore.before);

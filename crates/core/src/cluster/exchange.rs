@@ -1,4 +1,4 @@
-//! The messages of a node about one key, with at most one in flight.
+//! The exchange of messages between a node and the store about one key, with at most one in flight.
 
 use crate::base::Timestamp;
 
@@ -10,7 +10,7 @@ const LOST_AFTER_S: f64 = 1.0;
 /// fairness (Jain) of 400 clients at 2000/s over 35 nodes is 0.977 and 0.999.
 const SPREAD: f64 = 0.3;
 
-/// The messages of a node about one key. Times are seconds since the node's first request for the key.
+/// The state of a node's messages about one key. Times are seconds since the node's first request for the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchange {
     /// The moment from which seconds are counted.
@@ -35,9 +35,9 @@ impl Exchange {
         self.on_its_way.is_some() && now_s <= self.reported_s + LOST_AFTER_S
     }
 
-    /// The part of a period until the next message. Nodes in step would always report in the same order, so the same
-    /// nodes would always know least. The digits of the last message's moment below a microsecond are as good as
-    /// random.
+    /// The time until the next message, as a part of the period. Nodes in step would always report in the same order,
+    /// so the same nodes would always know least. The digits of the last message's moment below a microsecond are as
+    /// good as random.
     pub(super) fn spread(&self) -> f64 {
         let random = (self.reported_s * 1e6).fract();
         if random.is_finite() { 1.0 - SPREAD * random } else { 1.0 }

@@ -26,13 +26,13 @@ const MEMORY_S: f64 = 1.0;
 /// The maximum of all credits together, as a part of the quota. The store reserves it, so this much may stay unused.
 const CREDIT: f64 = 0.02;
 
-/// Below this part of the quota the store grants only a part of what is left, so that no node holds the last requests
-/// while others refuse. It was measured with 35 nodes, a quota of 2000 in 1 s, and three times that demand. With 0, 0.1
-/// and 0.3, all of the quota is used up, with 280, 410 and 450 messages a second.
+/// When less than this part of the quota is left, the store grants only a part of the rest, so that no node holds the
+/// last requests while others refuse. The value was measured with 35 nodes, a quota of 2000 in 1 s, and a demand of
+/// three times the quota. With 0, 0.1 and 0.3, all of the quota is used up, with 280, 410 and 450 messages a second.
 const SCARCE: f64 = 0.1;
 
-/// The part of the remaining quota that the store grants: half of a node's share, so that each further message halves
-/// the rest.
+/// Below [`SCARCE`], the store grants at most this part of a node's share of the rest, or one request if that is more.
+/// So each round of messages from all nodes halves the rest.
 const SCARCE_PART: f64 = 0.5;
 
 /// A node without requests for this time returns its lease: by then its demand has faded to a third.
@@ -50,9 +50,9 @@ const SPENT_PAUSE_S: f64 = 0.1;
 /// 0.25, 0.5 and 0.75 take 350, 410 and 540 messages a second.
 const LOW: f64 = 0.5;
 
-/// The lease is then filled to this multiple of that demand: a little more than all of it, because demand varies. The
-/// same runs with 1, 1.25 and 2 take 410, 330 and 250 messages a second; the more a node holds, the more is lost with
-/// it.
+/// A node that asks for more fills its lease to this multiple of the demand of a period and a round trip: a little
+/// above 1, because demand varies. The same runs with 1, 1.25 and 2 take 410, 330 and 250 messages a second; the more a
+/// node holds, the more is lost with it.
 const FULL: f64 = 1.25;
 
 /// A node's lease of the quota of one key. Times are seconds since the node's first request for the key.
@@ -63,7 +63,7 @@ pub struct LeaseView {
     /// When the window ends, at the earliest and at the latest, if the store has reported it.
     ends_s: Option<f64>,
     credit_ends_s: f64,
-    /// Requests admitted on credit in this window.
+    /// The number of requests admitted on credit in this window.
     credit: f64,
     /// Whether the store has reported that the quota is used up.
     is_spent: bool,
@@ -74,12 +74,12 @@ pub struct LeaseView {
     asked_s: f64,
 }
 
-/// A node's report about a quota, with the bounds of its SLO.
+/// A node's report about a quota, with the numbers of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeaseMessage {
     /// The amount requested, or, if negative, the amount returned.
     pub want: f64,
-    /// Requests received since the last message.
+    /// The number of requests received since the last message.
     pub asked: f64,
     /// The quota granted to all nodes in this window, as of the last reply, and the time to its end. None: the node
     /// knows of no current window.
@@ -88,7 +88,7 @@ pub struct LeaseMessage {
     /// The amount that the store reserves for the credits of all nodes.
     pub kept_back: f64,
     pub window_s: f64,
-    /// The age of the window, a period of the calendar. None: it begins with the first message.
+    /// The age of the window, if it is a period of the calendar. None: the window begins with the first message.
     pub age_s: Option<f64>,
     /// The lifetime of the record.
     pub kept_s: f64,
@@ -145,7 +145,8 @@ impl LeaseView {
         }
     }
 
-    /// The quota granted to all nodes in the window and not returned, as of the last reply; and the end of the window.
+    /// The quota granted to all nodes in the window, as of the last reply, except what this node still holds; and the
+    /// end of the window.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let now_s = self.exchange.seconds(now);
         let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
@@ -227,7 +228,7 @@ impl LeaseView {
         self.asked == 0.0 && self.exchange.on_its_way.is_none() && (self.hand == 0.0 || has_ended)
     }
 
-    /// Ends the lease and the credit of a window that is over.
+    /// Ends the lease and the credit of a window that has ended.
     fn turn(&mut self, now_s: f64) {
         if self.ends_s.is_some_and(|ends_s| ends_s <= now_s) {
             (self.hand, self.ends_s, self.is_spent, self.given) = (0.0, None, false, 0.0);
@@ -238,7 +239,8 @@ impl LeaseView {
         }
     }
 
-    /// The amount to request now: the demand of a period and a round trip, if the lease is below half of that.
+    /// The amount to request now. If the lease is below half of the demand of a period and a round trip, this fills it
+    /// to a little more than that demand; else it is 0.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s + plan.round_trip_s);
@@ -248,7 +250,7 @@ impl LeaseView {
 }
 
 impl QuotaPlan {
-    /// Requests that a node may admit before its first lease.
+    /// The number of requests that a node may admit on credit in each window.
     fn credit(&self) -> f64 {
         if f64::from(self.nodes) <= CREDIT * self.limit { 1.0 } else { 0.0 }
     }
@@ -272,14 +274,14 @@ impl LeaseRecord {
         LeaseRecord { begun_s: now_s, given: 0.0, demand: Decayed::default() }
     }
 
-    /// Applies a message. If nothing is granted in this window, the node's own knowledge is restored, because the store
-    /// may have lost its record.
+    /// Applies a message. If the record shows no grants in this window, those that the node knows of are restored,
+    /// because the store may have lost its record.
     pub fn merge(&mut self, message: &LeaseMessage, now_s: f64) -> LeaseReply {
         let &LeaseMessage { want, asked, restore, limit, kept_back, window_s, age_s, .. } = message;
         // An edit may have lowered the limit.
         self.given = self.given.min(limit);
         match age_s.map(|age_s| now_s - age_s) {
-            // The clocks of nodes differ slightly; the next period is at least half a period later.
+            // The clocks of nodes differ slightly, but the next period begins at least half a period later.
             Some(start_s) if self.given == 0.0 || start_s > self.begun_s + window_s / 2.0 => {
                 (self.begun_s, self.given) = (start_s, 0.0);
             }

@@ -18,11 +18,11 @@ use crate::table::Entry;
 pub(super) struct LocalBudget {
     slot_ns: u64,
     room_ns: u64,
-    /// The time in which the law itself forgets a request.
+    /// The time after which the law itself has forgotten all requests.
     burst_ns: u64,
 }
 
-/// The value of a row's third word if its key is shared.
+/// The third word of the state in a row whose key is shared.
 const SHARED: u32 = 1;
 
 impl LocalBudget {
@@ -35,8 +35,8 @@ impl LocalBudget {
         Some(LocalBudget { slot_ns, room_ns: slot_ns.max(burst_ns), burst_ns })
     }
 
-    /// Charges this many requests without reporting them, or returns them if negative. Without room, it changes nothing
-    /// and returns false.
+    /// Charges this many requests without reporting them, or takes them back if the number is negative. Without room,
+    /// it changes nothing and returns false.
     pub(super) fn charge(&self, entry: &mut Entry, requests: f64, now: Timestamp) -> bool {
         let ns = (requests.abs() * self.slot_ns as f64) as u64;
         let start = self.start(entry, now);
@@ -48,7 +48,7 @@ impl LocalBudget {
         has_room
     }
 
-    /// The requests admitted unreported, as far as they still count: a bucket that is full again has forgotten them.
+    /// The number of requests admitted unreported that still count: a bucket that is full again has forgotten them.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         if entry.state.wide().saturating_add(self.burst_ns) < now.as_nanos() {
             return 0.0;

@@ -11,14 +11,14 @@ use crate::cluster::Hint;
 /// A node's report about itself in each heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Member {
-    /// Its name, chosen by its operator.
+    /// The node's name, chosen by its operator.
     pub name: String,
     /// Identifies the run of the process: no two runs have the same value.
     pub run: String,
     pub version: String,
-    /// A hash of the SLOs that it shares.
+    /// A hash of the SLOs that the node shares.
     pub policy: String,
-    /// Its wall clock minus the store's, in milliseconds.
+    /// The node's wall clock minus the store's, in milliseconds.
     pub clock_ms: i64,
 }
 
@@ -43,7 +43,8 @@ pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Member {
-    /// Reads a node's report about itself. None if it is not one, or a text is too long or contains control characters.
+    /// Reads a node's report about itself. None if the bytes are no report, or a text is too long or has control
+    /// characters.
     pub fn read(arguments: &[u8]) -> Option<Member> {
         let member: Member = serde_json::from_slice(arguments).ok()?;
         member.is_within_bounds().then_some(member)
@@ -117,7 +118,7 @@ struct Secret {
 }
 
 impl NodeList {
-    /// Applies a heartbeat. An onlooker becomes no member, and its key secret is not adopted.
+    /// Applies a heartbeat. An onlooker does not become a member, and its key secret is not adopted.
     pub fn beat(&mut self, beat: Beat, presence: Presence, now: Timestamp) -> Membership {
         let Beat { member, secret, crowded } = beat;
         let gives_way = |known: &Secret| known.of == Presence::Own && presence == Presence::Node;

@@ -7,9 +7,9 @@
 //!              share of a rate is computed there), CountView or LeaseView
 //! LocalView ─▶ Arguments ─▶ the store's record ─▶ Answer ─▶ LocalView   every period; no request waits for it
 //! ```
-//! The store keeps one theoretical arrival time (TAT) for each key, and all nodes charge it in arrears. Between two
-//! replies, a node advances its view of the TAT by the requests that the others are expected to admit. The code takes
-//! and returns values: it has no clock, no socket and no random numbers.
+//! In the mode `rate`, the store keeps one theoretical arrival time (TAT) for each key, and all nodes charge it in
+//! arrears. Between two replies, a node advances its view of the TAT by the requests that the others are expected to
+//! admit. The code takes and returns values: it has no clock, no socket and no random numbers.
 
 mod block_log;
 mod bounds;

@@ -20,15 +20,15 @@ use crate::table::{BoundedMap, Entry, Expiring};
 /// The maximum number of crowded keys that a heartbeat names. Further ones are left out.
 const CROWDED_MAX: usize = 1_000;
 
-/// The phase of a node is a multiple of it, modulo 1. Such multiples are evenly spread, whatever their number.
+/// The phase of a node is a multiple of this ratio, modulo 1. Such multiples are evenly spread, whatever their number.
 const GOLDEN_RATIO: f64 = 0.618_034;
 
 /// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within
 /// a second.
 const IN_USE: Duration = Duration::from_secs(1);
 
-/// A view without requests is kept for its burst plus its longest delay plus this time, which is twice the longest
-/// memory of a demand.
+/// A view without requests is kept for its window, or for its burst and its longest delay, plus this time: twice the
+/// longest memory of a demand.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// A node of a cluster: its part of every shared SLO.
@@ -43,8 +43,8 @@ pub struct Cluster {
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
     is_used: AtomicBool,
-    /// The keys that this node shares with others. Bounded: without room for one more key, a view that has long been
-    /// idle is dropped. A decision locks one key, and so does the task that talks to the store.
+    /// This node's views of shared keys. Bounded: without room for one more key, a view that has been idle is dropped.
+    /// A decision locks one shard of the map at a time, and so does the task that talks to the store.
     views: BoundedMap<Kept>,
     /// The keys about which there is something to report, now or later.
     to_tell: Mutex<Vec<Key>>,
@@ -58,7 +58,7 @@ struct Kept {
     local_view: LocalView,
     used: Timestamp,
     is_listed: bool,
-    /// The key is used so much that every node must share it.
+    /// Whether the key is used so much that every node must share it.
     is_crowded: bool,
 }
 
@@ -244,7 +244,7 @@ impl Cluster {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
     }
 
-    /// The law's formula with the numbers of a request. None if the node has no state for a shared key.
+    /// The law's formula with the numbers of a request. None if the key is shared and the node has no state for it.
     pub fn explain(&self, key: Key, share: &Share<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
         if self.is_closed(share) {
             return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
@@ -269,7 +269,7 @@ impl Cluster {
         LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
-    /// Charges a request that the law refuses but that passes anyway. False if the key is not shared.
+    /// Charges a request that the law refuses but that passes anyway. False if [`judge`](Cluster::judge) returns none.
     pub fn add_debt(&self, key: Key, share: &Share<'_>, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
@@ -281,7 +281,8 @@ impl Cluster {
         true
     }
 
-    /// The theoretical arrival time of a shared key, as this node sees it. None: it has no state for the key.
+    /// The theoretical arrival time of a shared key, as this node sees it. None without a view of the key, or in
+    /// another mode than `rate`.
     pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
         let LocalView::Rate((gcra, view)) = self.copy(key, share)? else { return None };
         let plan = self.situation(now).plan(&gcra);
@@ -412,7 +413,7 @@ impl Cluster {
         updates
     }
 
-    /// Drops keys that have had no requests for a long time.
+    /// Drops views that are fully reported and have had no requests for a long time.
     pub fn sweep(&self, now: Timestamp) {
         self.views.sweep(now);
     }
@@ -447,13 +448,13 @@ impl Cluster {
         self.views.refused()
     }
 
-    /// Requests admitted and not yet reported, over all keys.
+    /// The number of requests admitted and not yet reported, over all keys.
     pub fn debt(&self) -> f64 {
         // An empty sum of floats is -0.
         0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
     }
 
-    /// Shares the key of a row from its next request on, however rarely it is used here.
+    /// Shares the key of a row from the key's next request on, however few requests this node receives for it.
     pub fn share(entry: &mut Entry) {
         local_budget::mark(entry);
     }

@@ -17,7 +17,7 @@ pub struct Settings {
     pub on_silence: OnSilence,
     /// The maximum number of keys that a node shares at a time.
     pub keys_max: usize,
-    /// The number of nodes until the store has reported it.
+    /// The number of nodes to assume until the store has reported it.
     pub nodes: u32,
 }
 
@@ -37,11 +37,11 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSilence {
-    /// The node admits its share of the last seconds, or an equal share if it has none.
+    /// The node admits its share of the rate, as of the last seconds, or an equal share if it has had no reply.
     Share,
     /// The node admits the full rate.
     Open,
-    /// The node refuses every request of a shared key.
+    /// The node refuses every request under a shared SLO, except what its lease covers.
     Closed,
 }
 
@@ -71,13 +71,13 @@ pub struct Plan {
     pub silent_after: Duration,
     /// The behaviour of a node while the store is silent.
     pub on_silence: OnSilence,
-    /// The number of nodes to assume before the first reply.
+    /// The number of nodes, as last known.
     pub nodes: u32,
     /// The place of this node among the nodes, from 0 to 1.
     pub phase: f64,
     /// The time from a message to its answer, as last measured for any key.
     pub round_trip: Duration,
-    /// Charges may be returned, so the highest known TAT may not be the latest.
+    /// Whether charges may be taken back: the highest known TAT may then not be the latest.
     pub is_work: bool,
 }
 
@@ -100,9 +100,9 @@ pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 /// requests at 8/s, 0, 20 and 64 are never reported.
 pub(super) const UNREPORTED: f64 = 0.5;
 
-/// The number of requests for each node and period up to which nodes ask for slots. With 5 requests in a period of
-/// three nodes, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without slots, and +0
-/// % with them.
+/// Nodes ask for slots if the rate allows fewer than this many requests for each node and period. With 5 requests in a
+/// period of three nodes, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without
+/// slots, and +0 % with them.
 const TICKETS_MAX: f64 = 2.0;
 
 impl Plan {
@@ -192,18 +192,18 @@ impl Plan {
 /// The numbers of a quota that nodes share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuotaPlan {
-    /// Requests of all nodes together, in one window.
+    /// The maximum number of requests of all nodes together, in one window.
     pub limit: f64,
     pub window_s: f64,
     /// How often a node talks to the store.
     pub period_s: f64,
     pub round_trip_s: f64,
     pub nodes: u32,
-    /// The previous window counts too, in proportion to the part of it that is left.
+    /// Whether the previous window counts too, in proportion to the part of it that is left.
     pub is_sliding: bool,
     /// If set, windows are the periods of this calendar, and `window_s` is the longest of them.
     pub calendar: Option<Calendar>,
-    /// Counts may be returned, so the highest known count may not be the latest.
+    /// Whether counts may be taken back: the highest known count may then not be the latest.
     pub is_work: bool,
 }
 

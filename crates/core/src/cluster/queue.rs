@@ -24,22 +24,22 @@ const WAITING_MAX: usize = 1_024;
 /// answer in time lets the request pass.
 const OVERDUE_S: f64 = 1.0;
 
-/// The requests of a key that a node holds. Times are seconds since `origin`. Requests that wait when the queue ends,
-/// as after an edit of the SLO's mode, pass at their last turn.
+/// The requests of a key that a node holds. Times are seconds since `origin`. Requests that still wait when the queue
+/// is dropped, as after an edit of the SLO's mode, pass at the turns that they had.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
-    /// The number of the youngest slots that the node took from its own share while the store was silent, and has not
-    /// charged.
+    /// The number of slots, always the youngest ones, that the node took from its own share while the store was silent,
+    /// and has not charged.
     pub(super) own: usize,
     /// The number of slots that the message in flight asks for.
     asked: usize,
     /// The number of requests that passed while the message in flight asked for their slots.
     late: usize,
     back: Vec<f64>,
-    /// Requests that were refused lately: their proxy may not have asked for their turn yet.
+    /// Requests that were refused lately: the proxy may not have asked for their turns yet.
     refused: VecDeque<Waiting>,
     /// The number of slots that are returned as a lower charge, because there was no room to return them one by one.
     refund: f64,
@@ -83,7 +83,7 @@ impl Queue {
         self.waiting.len().saturating_sub(self.slots.len() + self.asked - self.late)
     }
 
-    /// The number of requests that the store does not know of. With `is_in_flight`, they include those for which the
+    /// The number of requests that the store does not know of. With `is_in_flight`, it includes those for which the
     /// message in flight asks.
     pub(super) fn unknown(&self, is_in_flight: bool) -> f64 {
         (self.want() + if is_in_flight { self.asked } else { 0 }) as f64
@@ -94,13 +94,13 @@ impl Queue {
         self.want() > 0 || !self.back.is_empty() || self.repeat.is_some()
     }
 
-    /// Holds a request until its estimate at the earliest. Returns its number.
+    /// Holds a request, with `due_s` as the estimate of its turn. Returns its number.
     pub(super) fn hold(&mut self, due_s: f64, now_s: f64) -> u64 {
         let arrived = self.at(now_s).as_nanos();
         self.last = arrived.max(self.last + 1);
         let before = self.waiting.back();
         let due_s = due_s.max(before.map_or(0.0, |before| before.due_s));
-        // The other requests keep their turns.
+        // Only the new request gets a turn: the others keep theirs.
         let slot_s = self.slots.get(self.waiting.len()).copied().unwrap_or(due_s);
         let before = before.and_then(|before| before.turn.due());
         let turn = self.at(slot_s).max(before.unwrap_or(self.origin));
@@ -116,7 +116,7 @@ impl Queue {
     }
 
     /// Lets requests without a slot pass at their estimates, because the store has fallen silent. Returns the last
-    /// slot.
+    /// slot, or, if there is none, when a request last passed.
     pub(super) fn fall_silent(&mut self) -> f64 {
         let estimates: Vec<f64> =
             self.waiting.iter().skip(self.slots.len()).map(|waiting| waiting.due_s).collect();
@@ -149,7 +149,7 @@ impl Queue {
         Some(if has_slot || is_late { 0.0 } else { 1.0 })
     }
 
-    /// Removes a request whose client has disconnected, so that the next one moves up. False: the request is unknown.
+    /// Removes a request whose client has disconnected: the requests behind it move up. False: the request is unknown.
     pub(super) fn leave(&mut self, number: u64) -> bool {
         let Some(place) = self.waiting.iter().position(|waiting| waiting.number == number) else {
             return false;
@@ -162,7 +162,7 @@ impl Queue {
         true
     }
 
-    /// Drops requests whose turn was over long ago. Returns the number of those that no slot pays for.
+    /// Drops requests whose turn was long ago. Returns the number of those that no slot pays for.
     pub(super) fn drop_overdue(&mut self, now_s: f64) -> f64 {
         self.refused.retain(|refused| refused.due_s > now_s - OVERDUE_S);
         let mut unpaid = 0.0;
@@ -206,9 +206,10 @@ impl Queue {
         unpaid
     }
 
-    /// Applies the grant that the store gave at `then_s`. A slot beyond the longest delay is moved to its end, because
-    /// a genuine store grants none. A request still without a slot gets a new estimate from `estimate`, which takes the
-    /// number of requests behind it. Returns the number of requests that have passed without a slot to pay for them.
+    /// Applies the grant that the store gave at `then_s`. A slot beyond the longest delay, which no genuine store
+    /// grants, is moved to the end of that delay. A request still without a slot gets a new estimate from `estimate`,
+    /// which takes the number of requests behind it. Returns the number of requests that have passed without a slot to
+    /// pay for them.
     pub(super) fn granted(
         &mut self,
         grant: &Grant,
@@ -244,7 +245,8 @@ impl Queue {
     }
 
     /// Refuses the youngest of the requests for which the message has asked, because there is no slot for them. No
-    /// message has asked yet for the `want` requests behind them.
+    /// message has asked yet for the `want` requests behind them. Returns the number of refused requests that had
+    /// already passed.
     fn refuse(&mut self, refused: u32, want: usize) -> f64 {
         let mut unpaid = 0.0;
         for _ in 0..refused {

@@ -30,21 +30,23 @@ impl Decayed {
     }
 }
 
-/// A node's report about a key, with the bounds of its SLO.
+/// A node's report about a key, with the numbers of its SLO.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Requests admitted since the last message; with `returns`, the unreported ones.
+    /// The number of requests admitted since the last message, or, with `returns`, of those promised and not yet
+    /// admitted.
     pub charge: f64,
-    /// Requests received since the last message.
+    /// The number of requests received since the last message.
     pub asked: f64,
-    /// Requests received lately, but no more than a decaying sum over the last seconds still contains.
+    /// The number of requests received lately, but no more than a decaying sum over the last seconds still contains.
     pub asked_lately: f64,
-    /// The TAT minus now, as last known to the node. None before the first reply, or if charges may be returned.
+    /// The TAT minus now, as last known to the node. None before the first reply, or, unless `returns` is set, if
+    /// charges may be taken back.
     pub restore_s: Option<f64>,
     /// The age of the record, as last known to the node.
     pub known_age_s: f64,
-    /// The store was silent until now: the charge is the number of requests that the node promised in the meantime and
-    /// has not yet admitted.
+    /// Whether the store was silent until now. If so, the charge is the number of requests that the node promised in
+    /// the meantime and has not yet admitted.
     pub returns: bool,
     /// The time in which the rate allows one request.
     pub slot_s: f64,
@@ -69,7 +71,7 @@ pub struct Wants {
     /// The run of the node, and the number of the message: a message that arrives twice is applied once.
     pub run: u64,
     pub number: u64,
-    /// The number of slots.
+    /// The number of slots wanted.
     pub want: u32,
     /// How long the oldest of these requests has waited.
     pub waited_s: f64,
@@ -116,7 +118,7 @@ pub struct Reply {
 /// The slots granted to a node. Times are relative to the store's current time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Slots that another node returned, in ascending order.
+    /// Slots that nodes had returned, in ascending order.
     #[serde(default)]
     pub holes: Vec<f64>,
     /// The first of the other slots, and their number. Each is later than the one before by the time of one request.
@@ -175,7 +177,7 @@ impl Hint {
     }
 }
 
-/// The maximum number of keys for which a heartbeat gets a hint.
+/// The maximum number of hints in the answer to a heartbeat.
 pub const HINTS_MAX: usize = 200;
 
 /// The maximum number of returned slots that a record keeps, and that a message returns.
@@ -198,15 +200,15 @@ pub struct Record {
     /// The TAT from before the birth of this record, as the nodes still know it, and the charges since the birth.
     before_s: f64,
     since_s: f64,
-    /// When the first node came back from a silence, and the debts of all nodes that have come back.
+    /// When the first node came back from the last silence, and the debts of all nodes that have come back from it.
     returned_s: f64,
     debts_s: f64,
     /// Returned slots, in ascending order.
     holes: Vec<f64>,
 }
 
-/// A record of this age or less may replace one that the store has lost. In debt, each node sends at least one message
-/// per second, so by twice that time all of them have restored their state.
+/// A record of this age or less may replace one that the store has lost. While a key is in debt, each node sends at
+/// least one message per second, so within two seconds all of them have restored their state.
 pub(super) const YOUNG_S: f64 = 2.0;
 
 /// Nodes that come back within this time of each other come back from the same silence: they pause for at most 250 ms
@@ -214,7 +216,7 @@ pub(super) const YOUNG_S: f64 = 2.0;
 const RETURN_S: f64 = 2.0;
 
 /// A node that has known a key for this much longer than the store has kept its record knows state that the store has
-/// lost. A slow answer also makes a difference: at most the half second after which a node considers the store silent.
+/// lost. A slow answer causes a smaller difference: at most the half second after which the store counts as silent.
 const LONGER_S: f64 = 1.0;
 
 /// A slot counts as within the longest delay if it exceeds that delay by less than this part of the time of one
@@ -228,7 +230,7 @@ impl Record {
     }
 
     /// Applies a message. The latest TAT wins, so nodes restore what a store has lost. Each node knows the TAT of a
-    /// different moment, so everything charged since the birth of the record is added to the latest.
+    /// different moment, so everything charged since the birth of the record is added to the latest of these TATs.
     pub fn merge(&mut self, message: &Message, now_s: f64) -> Reply {
         let &Message { cap_s, memory_s, .. } = message;
         let charge_s = message.charge_s();

@@ -13,7 +13,7 @@ use crate::table::{BoundedMap, Expiring};
 #[derive(Debug)]
 pub struct Records {
     records: BoundedMap<Lasting>,
-    /// The last grant for each key to each node, which its run identifies.
+    /// The last grant for each key to each node. A node is identified by its run.
     grants: HashMap<(Key, u64), Granted>,
 }
 
@@ -81,7 +81,7 @@ impl Records {
             known.ends = ends;
             return answer;
         }
-        // The key has no record, or an edit has changed the mode of its SLO.
+        // The key has no record, its record has expired, or an edit has changed the mode of its SLO.
         let mut record = KeptRecord::new(arguments, now_s);
         let answer = record.merge(arguments, now_s).expect("they are of one mode");
         place.put(Lasting { record, ends }, now);
@@ -96,7 +96,7 @@ impl Records {
         }
     }
 
-    /// Drops expired records.
+    /// Drops expired records and old grants.
     pub fn sweep(&mut self, now: Timestamp) {
         self.records.sweep(now);
         self.grants.retain(|_, granted| now.since(granted.at) < GRANT_KEPT);

@@ -295,7 +295,7 @@ impl LocalView {
         }
     }
 
-    /// Requests admitted and not yet reported.
+    /// The number of requests admitted and not yet reported.
     pub(super) fn debt(&self) -> f64 {
         match self {
             LocalView::Rate((_, view)) => view.debt(),
@@ -315,7 +315,8 @@ impl LocalView {
 }
 
 impl Arguments {
-    /// Whether the store had forgotten the key, and these arguments restored it. Only the mode `rate` restores keys.
+    /// Whether the store had forgotten the key, and these arguments restored it. Only answers in the mode `rate` show
+    /// this.
     pub fn restores(&self, answer: &Answer) -> bool {
         matches!(
             (self, answer),

@@ -10,7 +10,7 @@ use crate::cluster::{
     Presence, Records,
 };
 
-/// The maximum number of keys with a record. So many records take about 80 MB.
+/// The maximum number of keys with a record. This many records take about 80 MB.
 const RECORDS_MAX: usize = 500_000;
 
 /// How often expired records are dropped.
@@ -66,7 +66,7 @@ impl Response {
 /// The store of a token server.
 #[derive(Debug)]
 pub struct StoreServer {
-    /// The keys with a record.
+    /// The records of the keys.
     pub records: Records,
     node_list: NodeList,
     block_log: BlockLog,

@@ -9,8 +9,8 @@
 //! a reply           F = TAT + half a round trip and half a period of the others' arrears + own unsent
 //! ```
 //! The allowance is the number of requests that the node expects to admit. Near the longest delay it stops growing, so
-//! that the nodes divide the rate in proportion to their demand. While the store is silent, each node takes its share
-//! of the last seconds.
+//! that the nodes divide the rate in proportion to their demand. While the store is silent, each node takes a part of
+//! the rate: its share of the demand in the last seconds.
 //!
 //! The figures beside the constants are from a model of this law in virtual time, with three seeds: 35 nodes share
 //! 2000/s, with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. A *steady* load has 400 clients
@@ -45,9 +45,9 @@ const BELIEVED: f64 = 0.7;
 
 /// After the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
 /// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then, a node accepts no lower
-/// debt, and no larger share for the next outage. It was measured with two seeds, outages of 60 and 20 s, and a load of
-/// three times the rate. With a wait of 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34, +9 and +1
-/// %, but the error over the following ten seconds is 5.6, 7.7 and 8.8 %.
+/// debt, and no larger share for the next outage. The value was measured with two seeds, outages of 60 and 20 s, and a
+/// load of three times the rate. With 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34, +9 and +1 %,
+/// but the error over the following ten seconds is 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
 /// The store's sums fade during a silence. For this many memories after it, a node accepts no lower demand of the
@@ -63,8 +63,8 @@ const ARREARS: f64 = 0.5;
 /// make no difference.
 const SHARE_MIN: f64 = 0.02;
 
-/// An unforeseen request is charged for the others, too: at most this many times for each node. With 1, 4, 8 and no
-/// limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is +35,
+/// An unforeseen request is charged for the others, too: as at most this many requests for each node. With 1, 4, 8 and
+/// no limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is +35,
 /// +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
@@ -81,9 +81,9 @@ const NEWS_REQUESTS: f64 = 3.0;
 /// second; the worst second of a cold key is +12, +17, +25 and +35 %.
 const NEWS_FACTOR: f64 = 1.5;
 
-/// While a key is in debt, a node sends a message about it at least this often. With 0.3, 1 and 3 s, 50 clients at 50/s
-/// take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %; the worst second of a load that moves
-/// each second, at 50 ms, is +22, +22 and +26 %.
+/// While a key is in debt, a node sends at least one message about it in this time. With 0.3, 1 and 3 s, 50 clients at
+/// 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %; the worst second of a load that
+/// moves each second, at 50 ms, is +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 
 /// A sum below this part of its final value is young: this node's demand is then scaled like the demand of all nodes. A
@@ -97,9 +97,10 @@ const WHOLE: f64 = 0.9;
 /// With 0.9, 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
 const ROOM_BELOW: f64 = 0.97;
 
-/// The size of that room: this many requests, even for a node with hardly any, plus three standard deviations of the
-/// chance arrivals between two replies, which are exceeded once in 700 times. Values of 0, 2 and 4 requests, or of 1 to
-/// 6 deviations, make no difference. Without any room, 0.31 instead of 0.30 % of a load of 0.9 of the rate are refused.
+/// The number of requests that [`ROOM_BELOW`] allows beyond the share: this many even for a node with hardly any
+/// requests, plus three standard deviations of the chance arrivals between two replies, which are exceeded once in 700
+/// times. Values of 0, 2 and 4 requests, or of 1 to 6 deviations, make no difference. Without any room, 0.31 instead of
+/// 0.30 % of a load of 0.9 of the rate are refused.
 const ROOM_REQUESTS: f64 = 2.0;
 const ROOM_DEVIATIONS: f64 = 3.0;
 
@@ -126,14 +127,14 @@ pub struct View {
     drifted_s: f64,
     demand: Decayed,
     slow_demand: Decayed,
-    /// Requests admitted and requests received since the last message.
+    /// The numbers of requests admitted and received since the last message.
     unsent: f64,
     asked: f64,
-    /// Requests received since the last attempt to send a message, and the slow demand that lost messages would have
-    /// reported, as of that attempt.
+    /// The number of requests received since the last attempt to send a message, and the slow demand that lost messages
+    /// would have reported, as of that attempt.
     asked_since_try: f64,
     lost_lately: f64,
-    /// Requests that this node expects to admit.
+    /// The number of requests that this node expects to admit.
     allowance: f64,
     /// The part of a request's effect on the others that is charged at once.
     at_once: f64,
@@ -184,8 +185,7 @@ impl View {
         View {
             exchange: Exchange::new(now),
             tat_s: -plan.burst_s(),
-            // The request that brings the key is not counted in: the steady error is 0.1 % without it, and 0.3 % with
-            // it.
+            // The first request of the key is not included: the steady error is 0.1 % without it, and 0.3 % with it.
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             returned_s: f64::NEG_INFINITY,
             ..View::default()
@@ -299,7 +299,7 @@ impl View {
     pub fn remaining(&self, plan: &Plan, now: Timestamp) -> u32 {
         let tokens = (self.exchange.seconds(now) - self.tat_s) * plan.rate_per_s;
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
-        // As if requests came one by one: an expected one is charged once, any further one also for the other nodes.
+        // As if `at_once` were 0: an expected request is charged once, and any further one also for the others.
         let foreseen = tokens.min(self.allowance);
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
@@ -320,7 +320,7 @@ impl View {
         }
     }
 
-    /// Requests admitted and not yet reported to the store, as far as this node knows.
+    /// The number of requests admitted and not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
         let repeat = self.queue.as_ref().and_then(|queue| queue.repeat.as_ref());
         let repeat = repeat.map_or(0.0, |message| message.charge);
@@ -336,7 +336,7 @@ impl View {
             && self.tat_s <= self.exchange.seconds(now)
     }
 
-    /// Whether a message about this key is due: once per period, sooner with news, but not while one is in flight.
+    /// Whether a message about this key is due: once per period, sooner with news, but not while another is in flight.
     pub fn has_to_tell(&self, plan: &Plan, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         if self.exchange.is_waiting(now_s) {
@@ -348,7 +348,7 @@ impl View {
         let since_s = now_s - self.exchange.reported_s;
         let is_changed = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
-        // Whether the message would report more than the usual one of a period.
+        // Whether this node has had no reply yet, or has received more requests than usual since the last message.
         let has_news =
             self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s;
         let is_urgent = has_news && self.waiting_s.is_none();
@@ -377,8 +377,8 @@ impl View {
             returns,
             asked: self.asked.min(own),
             asked_lately: lately.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
-            // The message takes effect when it arrives, half a round trip from now. Other nodes may have returned work
-            // since the last reply: that TAT would charge it again.
+            // The message takes effect when it arrives, half a round trip from now. Other nodes may have taken back
+            // charges since the last reply: the TAT of that reply would charge them again.
             restore_s: known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             wants: self.queue.as_mut().map(|queue| queue.ask(now.as_nanos() / 1_000, half_trip_s, now_s)),
@@ -482,7 +482,8 @@ impl View {
         (known, own_per_s)
     }
 
-    /// Advances the TAT by the expected requests of the others, and lets the allowance grow.
+    /// Advances the TAT by the expected requests of the others, unless the store is silent, and lets the allowance
+    /// grow.
     fn drift(&mut self, plan: &Plan, now_s: f64) {
         let time_s = (now_s - self.drifted_s).max(0.0);
         let (own_per_s, all_per_s) = self.demands(plan, now_s);
@@ -525,7 +526,8 @@ impl View {
         self.allowance = grown.min(least + tokens * share);
     }
 
-    /// How fast the allowance grows: within the band below the cap, the gain falls from [`GAIN_MAX`] to 0 at the cap.
+    /// The factor on the growth of the allowance. It is 1, but within the band below the cap, it falls from
+    /// [`GAIN_MAX`] to 0.
     fn gain(&self, plan: &Plan, now_s: f64) -> f64 {
         let room_s = now_s + plan.cap_s() - self.tat_s;
         if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
@@ -562,7 +564,7 @@ impl View {
     }
 }
 
-/// Requests beyond the mean that arrive by chance within a period.
+/// The number of requests beyond the mean that may arrive by chance within a period and this round trip.
 fn room(plan: &Plan, own_per_s: f64, round_trip: Duration) -> f64 {
     ROOM_REQUESTS + ROOM_DEVIATIONS * (own_per_s * (plan.period_s() + round_trip.as_secs_f64())).sqrt()
 }

@@ -9,8 +9,8 @@
 //! charged: while the SLOs above have room, the bucket fills. A key that stays within the assured rate is never
 //! delayed or refused by an SLO above.
 //!
-//! Linux's HTB has the same idea: `rate` next to `ceil`. There a class spends its own tokens first. Here it spends them
-//! only when its parent has none, so a key has state only while its parent is in debt.
+//! Linux's HTB has the same idea: `rate` next to `ceil`. There, a class spends its own tokens first. Here, a key spends
+//! its own only when its parent has none, so it has state only while its parent is in debt.
 //!
 //! The state is `paid_at`, in nanoseconds, in a row of its own.
 
@@ -60,7 +60,7 @@ impl Assured {
         self.gcra.start(entry, now.as_nanos()).saturating_add(self.gcra.time(cost)) <= now.as_nanos()
     }
 
-    /// Charges a request. Without room for it, the bucket goes into debt, by a burst at most.
+    /// Charges a request. If there is no room for it, the bucket goes into debt, but never by more than a burst.
     pub fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
         self.gcra.charge(entry, cost, now);
     }
@@ -75,7 +75,7 @@ impl Assured {
         self.gcra.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
     }
 
-    /// The time until the bucket is full again, from the deepest debt.
+    /// How long a bucket in the deepest debt takes to become full.
     pub fn memory(&self) -> Duration {
         self.gcra.memory()
     }

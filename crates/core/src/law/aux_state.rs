@@ -18,7 +18,7 @@ pub enum AuxState {
     Log(Log),
     /// The open tickets of a key whose law counts ends.
     Tickets(OpenTickets),
-    /// The open tickets of a key whose SLO counts work, and what its requests have cost.
+    /// The open tickets of a key whose SLO counts work, and the estimated cost of its requests.
     Work(Reservations),
 }
 
@@ -80,7 +80,7 @@ impl Log {
         if self.whole_at == 0 {
             self.whole_at = now_ns.saturating_add(unknown_ns).max(1);
         }
-        // The clock went back: no admission can be later than now.
+        // The clock went back: admissions later than now are moved to now.
         let later = self.admitted_at.iter().rev().take_while(|&&at| at > now_ns).count();
         let from = self.admitted_at.len() - later;
         self.admitted_at.range_mut(from..).for_each(|at| *at = now_ns);
@@ -122,7 +122,7 @@ impl Log {
         self.admitted_at.iter().is_sorted()
     }
 
-    /// The maximum memory after `more` admissions.
+    /// The maximum memory after `more` further admissions, in bytes.
     pub(super) fn bytes_after(&self, more: usize) -> usize {
         deque_bytes_after(&self.admitted_at, more)
     }

@@ -6,13 +6,14 @@
 //! tokens                  slots that began unused, at most a burst of them
 //! sharer                  eligible: the first slot that it may take;  last: the last that it took
 //! ```
-//! A sharer is pending while one of its slots lies ahead. A request takes tokens, or the first free slots from its
-//! sharer's `eligible` on. Then `eligible` moves on by as many slots as there are pending sharers. So a greedy sharer
-//! leaves the slots in between to the others. A slot that nobody takes becomes a token for any of them.
+//! A sharer is pending while one of its slots lies ahead. A request takes tokens and, if they are too few, the first
+//! free slots from its sharer's `eligible` on. For each slot, `eligible` moves on by at least the number of pending
+//! sharers, so a greedy sharer leaves the slots in between to the others. A slot that nobody takes becomes a token for
+//! any sharer.
 //!
-//! A pending sharer leaves every fourth slot free, and some tokens. Otherwise the first to come could book every slot
-//! within the longest delay. Unused reserved slots become tokens, and a pending sharer may take those. A bucket of one
-//! token reserves nothing: its token belongs to the current slot.
+//! A pending sharer leaves every fourth slot and some tokens free. Otherwise the first to come could book every slot
+//! within the longest delay. Unused reserved slots become tokens, and a pending sharer may take these tokens. A bucket
+//! of one token reserves nothing: its token belongs to the current slot.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,8 @@ struct Sharer {
     last: u64,
 }
 
-/// The numbers of an SLO. A calendar that was made for another plan starts again.
+/// The numbers of an SLO that shape its calendar. When the length of a slot, the maximum of tokens or the length of the
+/// ring changes, the calendar starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) slot_ns: u64,
@@ -95,7 +97,7 @@ pub(super) enum Booking {
     Now,
     /// The request waits for its last slot, which begins at this time.
     At(u64),
-    /// Its last slot would begin after the longest delay.
+    /// The request's last slot would begin after the longest delay.
     TooLate,
 }
 
@@ -103,16 +105,17 @@ pub(super) enum Booking {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
-    /// Its sharer's index in the list. `None`: the list is full, and the request is served as under `pace`.
+    /// The index of the request's sharer in the list. `None`: the list is full, and the request is served as under
+    /// `pace`.
     pub(super) place: Option<SlotPlace>,
     tokens: u32,
     wanted: u32,
-    /// Its sharer may take the reserved tokens and slots.
+    /// The sharer may take the reserved tokens and slots.
     is_kept_for: bool,
     from: u64,
-    /// The slots that it may take, as bits of a word.
+    /// The slots that the sharer may take: those whose bits are set, in every word of the ring.
     free: u64,
-    /// The state of its sharer after the offer is booked.
+    /// The state of the sharer once the offer is booked.
     sharer: Sharer,
 }
 
@@ -131,8 +134,8 @@ const OPEN: u64 = 0x7777_7777_7777_7777;
 /// The slots for any other sharer.
 const ALL: u64 = u64::MAX;
 
-/// The maximum number of reserved tokens: enough for a few clients that arrive together. Collecting them delays as many
-/// pending requests.
+/// The maximum number of reserved tokens: enough for a few clients that arrive together. Collecting them delays an
+/// equal number of pending requests.
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
@@ -141,7 +144,7 @@ impl Calendar {
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
-        // If the clock was set back a little, the calendar waits. If by more than the longest delay, it starts again.
+        // If the clock was set back by at most the longest delay, the calendar stands still; otherwise it starts again.
         let begun_at = self.start_ns(&self.clock, self.clock.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
@@ -159,7 +162,7 @@ impl Calendar {
         self.clock = Clock { reach: clock.begun + self.slots(), ..clock };
     }
 
-    /// Frees the slots up to `last`: they are over.
+    /// Frees the slots up to `last`, which have passed.
     fn clear(&mut self, last: u64) {
         if self.clock.taken > 0 {
             for (word, bits) in words(self.clock.begun + 1, last.min(self.clock.reach) + 1) {
@@ -195,7 +198,7 @@ impl Calendar {
         self.offer_at(&self.clock, request, sharers_max)
     }
 
-    /// Whether the same request would get its slots after `wait_ns`, if no other request came.
+    /// Whether the request would get its slots if it came again after `wait_ns`, and no other request came first.
     pub(super) fn would_come_true(&self, request: &SlotRequest, wait_ns: u64, sharers_max: u32) -> bool {
         let later = SlotRequest { now_ns: request.now_ns.saturating_add(wait_ns), ..*request };
         self.offer_at(&self.clock_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
@@ -274,7 +277,7 @@ impl Calendar {
         }
     }
 
-    /// How many requests of the same sharer would still pass at once, after an offer is booked.
+    /// How many more requests of the same sharer would pass at once after an offer is booked.
     pub(super) fn remaining(&self, offer: &Offer) -> u32 {
         let (tokens, wanted) = match offer.booking {
             Booking::TooLate => (0, 0),
@@ -287,10 +290,11 @@ impl Calendar {
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the future slots of a request that was to leave at `due_ns`.
+    /// Frees the future slots of a request that was to leave at `due_ns`. If that time has passed, it returns tokens
+    /// instead.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
-            // The calendar had no memory when the request arrived.
+            // When the request arrived, there was no memory for the calendar.
             return;
         }
         if due_ns <= now_ns {
@@ -316,8 +320,8 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// The clock at a later moment. The slots up to then are over, and each of them that was not taken has become a
-    /// token.
+    /// The clock at a later moment. The slots up to that moment have passed, and each one that was not taken has become
+    /// a token, as far as the bucket has room.
     fn clock_at(&self, now_ns: u64) -> Clock {
         let mut clock = self.clock;
         let now = (now_ns.saturating_sub(clock.origin_ns) / self.slot_ns).max(clock.begun);
@@ -332,7 +336,7 @@ impl Calendar {
         clock.begun = now;
         clock.is_full = clock.taken == 0 && clock.tokens == self.tokens_max;
         if clock.is_full {
-            // A full bucket fills no further: its next slot begins one slot after the first token goes.
+            // A full bucket gains no more tokens: its next slot begins one slot after the first token is taken.
             (clock.begun, clock.reach, clock.origin_ns) = (0, 0, now_ns);
         }
         clock
@@ -371,7 +375,7 @@ impl Calendar {
         clock.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns))
     }
 
-    /// The number of slots in the ring, without the current one.
+    /// The number of slots in the ring, not counting the current one.
     fn slots(&self) -> u64 {
         self.ring.len() as u64 * WORD_BITS - 1
     }
@@ -390,7 +394,8 @@ impl Calendar {
         }
     }
 
-    /// The number of taken slots before `end`, and the last of them. Without any, the last is the current slot.
+    /// The number of taken slots after the current one and before `end`, and the last of them. If there are none, the
+    /// last is the current slot.
     fn taken_before(&self, clock: &Clock, end: u64) -> (u32, u64) {
         let (mut count, mut last) = (0, clock.begun);
         for (word, bits) in words(clock.begun + 1, end) {
@@ -419,17 +424,17 @@ impl Calendar {
         self.clock.taken += count - left;
     }
 
-    /// The number of tokens reserved for sharers that are not pending. The bucket can always hold one more.
+    /// The number of tokens reserved for sharers that are not pending: at most half of those that the bucket can hold.
     fn kept_tokens(&self) -> u32 {
         (held_max(self.tokens_max, 1) / 2).min(KEPT_TOKENS_MAX)
     }
 
-    /// The slots that a pending sharer may take. Some are reserved only if the bucket can hold them as tokens.
+    /// The slots that a pending sharer may take. Slots are reserved only if the bucket could hold them as tokens.
     fn open(&self) -> u64 {
         if held_max(self.tokens_max, 1) == 0 { ALL } else { OPEN }
     }
 
-    /// The last of the first `count` free slots; 0 if `count` is 0.
+    /// The last of the first `count` free slots; 0 if `count` is 0. `None`: `from..end` has fewer.
     fn nth_free(&self, clock: &Clock, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
         let Some(mut before) = count.checked_sub(1) else { return Some(0) };
         for (word, bits) in words(from, end) {
@@ -446,7 +451,8 @@ impl Calendar {
     }
 }
 
-/// The maximum number of tokens: one fewer while slots are taken, as a slot may begin just after the last token went.
+/// The maximum number of tokens: one fewer while slots are taken, as a slot may begin just after the last token was
+/// taken.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
@@ -458,7 +464,7 @@ impl Calendar {
         set == self.clock.taken && self.clock.tokens <= held_max(self.tokens_max, self.clock.taken)
     }
 
-    /// Whether requests can have produced it: it is valid, and its ring has the size that it claims.
+    /// Whether requests can have produced it: it is empty, or its numbers agree with its ring.
     pub(super) fn is_whole(&self) -> bool {
         let Clock { begun, reach, taken, .. } = self.clock;
         let is_in_reach = || begun < u64::MAX / 2 && reach <= begun + self.slots();

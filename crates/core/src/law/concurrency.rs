@@ -4,19 +4,19 @@
 //! in flight = requests let through, minus those that have ended, minus those that began a lease ago
 //! in flight + cost > max: deny
 //! ```
-//! It counts like pingora's `Inflight`, per key and exactly. A request begins with the query and ends when the proxy
-//! reports its end: HAProxy with the message `response`, others with `/done`. Both return the ticket that came with
-//! the verdict. It contains the start of the request, so the end is counted in the right quarter. The throttle
-//! ensures that a ticket ends its request only once.
+//! It counts like pingora's `Inflight`, but exactly, for each key. A request begins with the query and ends when the
+//! proxy reports its end: HAProxy with the message `response`, others with `/done`. Both reports return the ticket that
+//! came with the verdict. The ticket contains the start of the request, so its end is counted in the right quarter of
+//! the lease. The throttle ensures that a ticket ends its request only once.
 //!
-//! Reports can get lost, with a proxy that stops or on the way. Therefore a request counts for at most one lease.
+//! A report may be lost on the way, or because a proxy stops. Therefore, a request counts for at most one lease.
 //! Beginnings are counted per quarter of a lease, and a quarter is forgotten as a whole, one lease after it began. So a
 //! request counts for at least three quarters of the lease: make the lease a third longer than the longest request.
 //! Rate and burst have no effect, except that `max` defaults to the burst.
 //!
 //! A denied client is told to retry after a second, because the end of a request cannot be foreseen.
 //!
-//! The state is the number of the quarter, and four counts of 16 bits.
+//! The state is the number of the current quarter, and four counts of 16 bits.
 
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ impl Rule for Concurrency {
 }
 
 impl Concurrency {
-    /// The four counts at a moment. The lowest bits are the current quarter's.
+    /// The four counts at a moment. The lowest bits hold the count of the current quarter.
     fn counts(&self, state: &State, now: Timestamp) -> u64 {
         match self.number(now).wrapping_sub(state.narrow()) as i32 {
             passed @ 0.. => state.wide().checked_shl((passed as u32).saturating_mul(COUNT_BITS)).unwrap_or(0),

@@ -7,28 +7,28 @@
 //! every fourth slot, and min(8, burst / 2) tokens, are kept for sources without waiting requests
 //! an unused slot fills the burst;   a slot beyond max_delay: deny
 //! ```
-//! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds
-//! a slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
+//! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds a
+//! slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
 //! under `pace`; only their order differs. The option `share` names the field that distinguishes the sources. With
-//! several, like `network+source`, networks with waiting requests share the slots, and the sources of one network share
-//! its part: A is then the product, over all levels, of the number of branches with waiting requests. A request of cost
-//! n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and they
-//! leave soon after one another.
+//! several fields, like `network+source`, networks with waiting requests share the slots, and the sources of one
+//! network share its part: A is then the product, over all levels, of the number of branches with waiting requests. A
+//! request of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots
+//! interleave, and they leave soon after one another.
 //!
 //! A request gets its slot on arrival. A slot that is left to other sources, but not taken, refills the burst. If the
-//! burst is full, the slot is lost: at most a quarter of the rate, for a source that sends bursts of more than four
-//! times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate are lost while
-//! several sources wait.
+//! burst is full, the slot is lost. A source that sends bursts of more than four times the burst loses at most a
+//! quarter of the rate in this way. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the
+//! rate are lost while several sources wait.
 //!
-//! The law is fair among the sources that have room to wait. With more than some `rate * max_delay / 2` of them asking
-//! again and again, or more than `sources_max`, slots go more and more to the first to ask, as under `pace`.
+//! The law is fair among the sources that have room to wait. If more than about `rate * max_delay / 2` of them keep
+//! asking, or more than `sources_max`, slots go more and more to the first to ask, as under `pace`.
 //!
-//! Each decision scans the words of the slots, and the sources. A denial scans them up to twelve times, to find its
-//! `Retry-After`. tests/bench/README.md has the worst case.
+//! Each decision scans the words that hold the slots, and all sources. A denial scans them up to twelve times, to find
+//! its `Retry-After`. tests/bench/README.md has the worst case.
 //!
-//! It costs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
-//! there are at most `sources_max`. Without that memory it judges as `pace`, whose state it keeps in the entry. A
-//! source beyond `sources_max` is treated as one with requests waiting.
+//! It costs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, up to
+//! `sources_max` of them. Without that memory it judges as `pace`, whose state it keeps in the entry. A source beyond
+//! `sources_max` is treated as one with requests waiting.
 
 use std::time::Duration;
 
@@ -42,10 +42,10 @@ use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
 
-/// Each request scans all sources, and a denied one up to twelve times.
+/// The maximum of `sources_max`: a request scans all sources, and a denied one does so up to twelve times.
 const SOURCES_MAX: u32 = 4_096;
 
-/// The maximum number of slots within `max_delay`, whose bits take eight kibibytes.
+/// The maximum number of slots within `max_delay`: their bits take eight kibibytes.
 const SLOTS_MAX: u32 = 65_536;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -141,8 +141,8 @@ impl Rule for Fair {
         }
     }
 
-    /// The time until the bucket is full again. The turn of a source that has booked much may come even later, and is
-    /// then forgotten.
+    /// The time after which the bucket is full again at the latest. The turn of a source that has booked much may come
+    /// even later; such a turn is forgotten.
     fn memory(&self) -> Duration {
         self.pace.memory()
     }
@@ -218,8 +218,9 @@ impl Fair {
         }
     }
 
-    /// The shortest wait, in whole seconds, after which the request would get its slot; any longer wait works too. The
-    /// wait is usually short, so the steps double until the wait is long enough, and then halve.
+    /// The shortest wait of whole seconds after which the request would get its slot; any longer wait works too. If it
+    /// exceeds [`LOOK_AHEAD_S`], the longest possible wait is returned. The wait is usually short, so the steps double
+    /// until the wait is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
         // After this time, every slot that is taken now has passed, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.burst_ns);

@@ -1,10 +1,10 @@
-//! The laws of the rates 0 and unlimited: with the first no request passes, with the second every request does.
+//! The laws of the rates 0 and unlimited: at the first, no request passes; at the second, every request does.
 
 use crate::base::{Quota, UNCOUNTED, Verdict};
 use crate::law::{Arrival, AuxState, Judgement, Objective, Rule, Scale};
 use crate::table::Entry;
 
-/// One verdict for all requests. It follows from the rate: no line names it with `law=`.
+/// A law with one verdict for all requests. It follows from the rate: no SLO line names it with `law=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     pub(super) name: &'static str,

@@ -1,18 +1,18 @@
-//! `fixed-window`: at most N requests in a window that begins with its first request, or with the calendar.
+//! `fixed-window`: at most N requests in a window that begins with its first request, or with a period of the calendar.
 //!
 //! ```text
 //! N = rate * window
 //! now >= start + window: start = now, count = 0
 //! count + cost > N: deny;                     else count += cost
 //! ```
-//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In the
-//! time of one window, at most 2N pass: N just before its end, and N just after. The burst has no effect.
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In a span as
+//! long as a window, at most 2N pass: N just before a window ends, and N just after. The burst has no effect.
 //!
-//! With `reset=calendar`, windows are the hours, days or months of the calendar, in UTC. This is the default for a
-//! rate per month: with `reset=first`, a month is 30 days from the first request on.
+//! With `reset=calendar`, windows are periods of the calendar in UTC, such as hours, days or months. This is the
+//! default for a rate per month without `window=`: with `reset=first`, a month is 30 days from the first request on.
 //!
-//! The state is `start` in nanoseconds, and `count`. A window of the calendar has its start on the wall clock: if the
-//! clock is set forward into another window, the count ends; if it is set back, the count stays.
+//! The state is `start` in nanoseconds, and `count`. A window of the calendar has its start on the wall clock: if that
+//! clock is set forward into another window, the count starts again; if it is set back, the count stays.
 
 use std::time::Duration;
 

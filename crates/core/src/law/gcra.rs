@@ -10,9 +10,9 @@
 //! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371); `paid_at + burst * slot` is its
 //! theoretical arrival time. In any time T at most `burst + rate * T` requests pass.
 //!
-//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: the request waits where
-//! the algorithm refuses. In debt, requests leave at least one slot apart. Requests that leave late do not lower the
-//! average rate: the bucket makes up for them, up to its burst.
+//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: where the algorithm would
+//! refuse a request, the request waits. In debt, requests leave at least one slot apart. Requests that leave late do
+//! not lower the average rate: the bucket makes up for them, up to its burst.
 //!
 //! `token-bucket` is the usual form, and denies a request without a token: `tokens = (now - start) / slot`. A burst of
 //! 0 counts as 1, and `max_delay` is 0.
@@ -22,9 +22,10 @@
 //! a full bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New
 //! directions in communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
 //!
-//! Above an SLO with an assured rate, the debt may be 10 s more: requests that it refuses may pass, and are charged.
+//! Above an SLO with an assured rate, the debt may be 10 s more: requests that this law refuses may still pass, and are
+//! charged.
 //!
-//! The state is `paid_at`, in nanoseconds: from then on, the bucket has tokens again.
+//! The state is `paid_at`, in nanoseconds: from that moment on, the bucket gains tokens again.
 
 use std::time::Duration;
 
@@ -36,11 +37,12 @@ use crate::table::Entry;
 /// The default `max_delay`. Few clients wait longer, and the slot of a client that has disconnected is lost.
 const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The maximum debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is
-/// never reached, unless their bursts take longer than this to refill.
+/// The maximum debt beyond the longest delay, from requests that bypass the law. If the assured rates add up to no more
+/// than the bucket's rate, they never cause this much debt, unless their bursts take more than 10 s to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
-/// The maximum debt of work beyond the longest delay: it comes from requests that cost more than was reserved.
+/// The maximum debt of a bucket of work beyond the longest delay: such debt comes from requests that cost more than was
+/// reserved.
 const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
@@ -65,7 +67,8 @@ pub struct Gcra {
     form: Form,
 }
 
-/// The maximum debt beyond the longest delay, from requests that the law refuses but that pass anyway.
+/// How much debt the law allows beyond the longest delay. It comes from requests that the law refuses but that pass
+/// anyway, or that cost more than was reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Debt {
     None,
@@ -74,7 +77,7 @@ enum Debt {
     Work,
 }
 
-/// The variant of the law. Variants differ in their explanations, and only `pace` estimates its clients.
+/// The variant of the law. Only `pace` delays requests and estimates its clients; the explanations differ, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Pace,
@@ -152,12 +155,12 @@ impl Gcra {
         self.requests(self.burst_ns)
     }
 
-    /// The longest delay. Zero: the law never delays, it refuses.
+    /// The longest delay. Zero: the law refuses requests instead of delaying them.
     pub fn delay_max(&self) -> Duration {
         Duration::from_nanos(self.max_delay_ns)
     }
 
-    /// The number of clients that would cause this delay of a request of this cost, in thousandths, if each sends its
+    /// The number of clients, in thousandths, that would delay a request of this cost by this much if each sent its
     /// next request after the answer.
     pub fn milli_clients(&self, delay_ns: u64, cost: u32) -> u32 {
         // If the law counts work, the delay is measured in requests of this cost.
@@ -207,7 +210,8 @@ impl Gcra {
         Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.burst_ns))
     }
 
-    /// Charges a request that the law refuses but that passes anyway: others wait longer. The debt is bounded.
+    /// Charges a request that the law refuses but that passes anyway, so later requests wait longer. The debt is
+    /// bounded.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -250,7 +254,7 @@ impl Gcra {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.time(cost)));
     }
 
-    /// When the next slot begins.
+    /// When the next slot begins: never more than a full burst in the past.
     pub(super) fn start(&self, entry: &Entry, now_ns: u64) -> u64 {
         self.paid_at(entry, now_ns).max(now_ns.saturating_sub(self.burst_ns))
     }
@@ -261,13 +265,13 @@ impl Gcra {
         entry.state.wide().min(self.debt_max(now_ns))
     }
 
-    /// How many requests the bucket lacks until it is full.
+    /// How many tokens the bucket lacks, with fractions.
     pub(super) fn lacking(&self, entry: &Entry, now_ns: u64) -> f64 {
         let full_at = self.start(entry, now_ns).saturating_add(self.burst_ns);
         self.parts(full_at.saturating_sub(now_ns))
     }
 
-    /// The moment at which the deepest debt is paid: `max_delay`, and the debt allowed beyond it.
+    /// The moment at which the deepest debt is paid: `max_delay` from now, plus the time of the debt allowed beyond it.
     fn debt_max(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.max_delay_ns).saturating_add(self.debt_ns())
     }
@@ -281,7 +285,7 @@ impl Gcra {
         }
     }
 
-    /// The law of one of `nodes` nodes: its bucket fills at a part of the rate, and holds the whole burst.
+    /// The law of one of `nodes` nodes: its bucket fills at an equal part of the rate, and holds the whole burst.
     pub(super) fn split(&self, nodes: u32) -> Gcra {
         let slower = |ns: u64| ns.saturating_mul(u64::from(nodes.max(1)));
         Gcra { slot_ns: slower(self.slot_ns), burst_ns: slower(self.burst_ns), ..*self }
@@ -376,7 +380,7 @@ impl Rule for Gcra {
         self.add(entry, cost, now);
     }
 
-    /// The time until the bucket is full again, from the deepest debt.
+    /// How long a bucket in the deepest debt takes to become full.
     fn memory(&self) -> Duration {
         let debt_ns = self.max_delay_ns.saturating_add(self.debt_ns());
         Duration::from_nanos(self.burst_ns.saturating_add(debt_ns))

@@ -10,7 +10,7 @@ pub struct Objective {
     pub rate: Rate,
 }
 
-/// The moment of a request, its cost and its source.
+/// A request as a law sees it: its moment, its random number, its cost, its source, and whether it can be held.
 ///
 /// ```
 /// use slowlane_core::{law::Arrival, base::Timestamp};
@@ -23,11 +23,11 @@ pub struct Objective {
 pub struct Arrival {
     pub now: Timestamp,
     pub sample: Sample,
-    /// The number of requests it counts as. At cost 0 it passes and leaves no trace, unless the rate is 0.
+    /// The number of requests that it counts as. At cost 0 it passes and leaves no trace, unless the rate is 0.
     pub cost: u32,
-    /// Its source among those that share the bucket: a hash of the field that the option `share` names.
+    /// Its source among those that share the bucket: a hash of the fields that the option `share` names.
     pub sharer: u64,
-    /// Whether the answer can be held, so that its moment may still move.
+    /// Whether the answer can be held, so that the turn of the request may still move.
     pub may_hold: bool,
 }
 
@@ -84,7 +84,7 @@ impl Judgement {
         Judgement::new(Verdict::Deny { retry_after_s }, remaining)
     }
 
-    /// Denies a request at any time, because it costs more than the law ever admits.
+    /// Denies a request that would be denied at any time, because it costs more than the law ever admits.
     pub(crate) const fn never(remaining: u32) -> Judgement {
         Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
     }
@@ -104,9 +104,9 @@ impl Judgement {
 /// The part of a quota that a key has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Requests that count at this moment.
+    /// The number of requests that count at this moment.
     pub requests: u32,
     pub limit: u32,
-    /// When the last of them stops counting. None: none counts now.
+    /// When the last of them stops counting. None: no request counts now, and the window is not one of the calendar.
     pub resets_at: Option<Timestamp>,
 }

@@ -1,8 +1,8 @@
 //! The laws: each turns an entry, an SLO and a moment into a verdict.
 //!
-//! A law is a pure function: it changes only the entry that it is given, and its auxiliary state if it has one. Each
-//! algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file with
-//! one `impl Rule`, its `mod` line here, and one line in `registry.rs`.
+//! A law keeps nothing itself: it changes only the entry that it is given, and the auxiliary state if there is one.
+//! Each algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file
+//! with one `impl Rule`, its `mod` line here, and one line in `registry.rs`.
 //!
 //! The files build on each other in one direction:
 //!

@@ -1,4 +1,4 @@
-//! The open tickets of one key: requests that have begun and not ended.
+//! The open tickets of one key: requests that have begun but not ended.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct OpenTickets {
     last_serial: u32,
 }
 
-/// The open tickets of one key whose SLO counts work, and the estimate of its costs.
+/// The open tickets of one key whose SLO counts work, and the estimated cost of its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reservations {
     pub(crate) tickets: OpenTickets,
@@ -71,7 +71,8 @@ impl OpenTickets {
         self.last_serial
     }
 
-    /// Closes a ticket. Returns false if it is not open: it was closed before, or its lease is over.
+    /// Closes a ticket. Returns false if it is not open: it was never issued, was closed before, or was forgotten after
+    /// its lease.
     pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
         // Relative to the first one, serials increase even where they wrap around.

@@ -37,7 +37,7 @@ pub enum OptionError {
 }
 
 impl OptionError {
-    /// The error for a `name` that is not one of the laws, which are `names`.
+    /// The error for a `name` that is not one of `names`, the names of the laws.
     pub(super) fn law(name: &str, names: &'static [&'static str]) -> OptionError {
         OptionError::Law { name: quoted(name), names }
     }
@@ -53,7 +53,8 @@ impl OptionError {
     }
 }
 
-/// The intended name, if only `_` or capitals differ; otherwise all names.
+/// A hint for the unknown name of a law: the intended name if only `_` or capitals differ, the replacement of a removed
+/// law, or all names.
 fn meant(name: &str, names: &[&str]) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
     match names.iter().find(|known| **known == plain) {
@@ -156,7 +157,8 @@ impl Options {
         number.ok_or_else(error).map(Some)
     }
 
-    /// The options that are left for the law. An error about the law's own option can list them.
+    /// The options that are left for the law. The list of taken ones starts again, so that an error lists only the
+    /// law's own options.
     pub(super) fn for_law(self) -> Options {
         Options { taken: Vec::new(), ..self }
     }

@@ -37,7 +37,7 @@ macro_rules! registry {
         }
 
         impl Law {
-            /// The names that `law=` takes, in the order of help and errors.
+            /// The names that `law=` takes besides `protect`, in the order of help and errors.
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
             pub const fn name(&self) -> &'static str {
@@ -48,7 +48,7 @@ macro_rules! registry {
                 }
             }
 
-            /// The law of a rate that is not 0.
+            /// The law of a rate that is neither 0 nor unlimited.
             fn open(name: &str, objective: Objective, options: &mut Options) -> Result<Law, OptionError> {
                 match name {
                     $($name => $Type::$make(objective, options).map(Law::$Law),)+
@@ -124,7 +124,8 @@ impl Law {
         }
     }
 
-    /// The law called `name`, with its options.
+    /// The law called `name`, with its options. At an unlimited rate, it is [`UNLIMITED`](Law::UNLIMITED), whatever the
+    /// name and the options.
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};
@@ -154,7 +155,7 @@ impl Law {
         }
     }
 
-    /// The law of `rate=unlimited`: it counts, and admits everything.
+    /// The law of `rate=unlimited`: it counts and admits every request.
     pub const UNLIMITED: Law = Law::Open(Fixed::OPEN);
 
     /// Judges one request, and writes the result into its entry and its auxiliary state.
@@ -167,7 +168,7 @@ impl Law {
         of_each!(self, rule => rule.judge(entry, aux, arrival))
     }
 
-    /// The judgement that [`judge`](Law::judge) would give. It writes into the entry, as `judge` does, but adds no
+    /// The judgement that [`judge`](Law::judge) would give. Like `judge`, it writes into the entry, but it adds no
     /// admission to the auxiliary state.
     pub fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
@@ -229,7 +230,7 @@ impl Law {
         !self.judge(&mut Entry::default(), None, &first).verdict.is_let_through()
     }
 
-    /// Gives a law with a bucket room for [debt](Gcra::add_debt). The others cannot go into debt.
+    /// Gives `pace`, `token-bucket` and `leaky-bucket` room for [debt](Gcra::add_debt). Other laws cannot go into debt.
     pub fn owe(&mut self) {
         if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {
             *gcra = gcra.owing();
@@ -255,14 +256,14 @@ impl Law {
         }
     }
 
-    /// Whether the charge of an admission can be corrected at its end.
+    /// Whether the charge for an admitted request can be corrected when the request ends.
     pub(crate) fn settles(&self) -> bool {
         self.gcra().is_some() || self.shared_window().is_some()
     }
 
     /// Distinguishes the states that laws keep in an entry, because no law must read the state of another. The tag is
     /// part of the key, so an edit that changes it gives every key a fresh entry. It is the FNV-1a hash of the law's
-    /// name and its shape.
+    /// name and its [state shape](Rule::state_shape).
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};
@@ -279,8 +280,8 @@ impl Law {
         bytes.fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     }
 
-    /// How long an entry must be kept after a write. The table keeps it for at least `expire`, which is all that
-    /// `adaptive` needs.
+    /// How long an entry must be kept after a write. The table keeps it for at least `expire`, which is enough for
+    /// `adaptive`.
     pub fn memory(&self) -> Duration {
         of_each!(self, rule => rule.memory())
     }

@@ -9,14 +9,15 @@ use crate::table::Entry;
 /// One law with its numbers filled in for an SLO.
 ///
 /// No method affects anything but the entry and the auxiliary state that it is given. The defaults suit a bucket that
-/// passes or denies, forgets at once and needs no auxiliary state. A [`Law`](crate::law::Law) derefs to the rule in it.
+/// passes or denies, and needs neither auxiliary state nor an entry that outlives the table's `expire`. A
+/// [`Law`](crate::law::Law) derefs to the rule in it.
 pub trait Rule {
     /// Judges one request, and writes the result into the entry and the auxiliary state. Only `Fixed` gets requests
     /// of cost 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 
-    /// Gives the same judgement as `judge`, but adds no admission to the auxiliary state. For a law without that state,
-    /// the entry must become the same as under `judge`, because a decision under several SLOs keeps it.
+    /// Gives the same judgement as `judge`, but adds no admission to the auxiliary state. A law without auxiliary state
+    /// must leave the entry as `judge` would, because a decision under several SLOs keeps that entry.
     fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         self.judge(entry, aux, arrival)
     }
@@ -24,7 +25,8 @@ pub trait Rule {
     /// The law's formula with the numbers of this request in it.
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
-    /// Takes back an admission whose client disconnected before its turn. `adaptive` cannot take a request back.
+    /// Takes back an admission whose client disconnected before its turn. The default does nothing: `adaptive` cannot
+    /// take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
     /// Charges an admitted request for more than the cost that it was judged by, whether or not there is room. Only a
@@ -47,7 +49,7 @@ pub trait Rule {
         0
     }
 
-    /// How long the entry must be kept after a write, in addition to the table's `expire`.
+    /// How long the entry must be kept after a write, if that is longer than the table's `expire`.
     fn memory(&self) -> Duration {
         Duration::ZERO
     }
@@ -66,7 +68,7 @@ pub trait Rule {
         None
     }
 
-    /// The window whose requests the law counts. Such a law ignores the burst.
+    /// The window in which the law counts requests, if it has one. A law with a window ignores the burst.
     fn window(&self) -> Option<&Window> {
         None
     }
@@ -79,7 +81,7 @@ pub trait Rule {
         }
     }
 
-    /// The part of its quota that a key has used. None: the law has a rate, not a quota.
+    /// The part of its quota that a key has used. None: the law does not report it.
     fn used(&self, _entry: &Entry, _aux: Option<&AuxState>, _now: Timestamp) -> Option<Used> {
         None
     }

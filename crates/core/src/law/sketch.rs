@@ -8,16 +8,16 @@
 //! estimate + cost > N: deny;                  else add cost to the key's cells
 //! ```
 //! A key has no row in the table: all keys of an SLO share one sketch of 8 * columns * rows bytes
-//! ([`table::Sketch`](crate::table::Sketch)). Counts are never too low, so it admits no request that `sliding-window`
-//! would refuse. With a probability of `confidence`, each count is at most error * total too high, where the total is
-//! that of all keys in that window. With the usual e / error columns, it would need more than twice as many rows, and
-//! each row is one more access to memory.
+//! ([`table::Sketch`](crate::table::Sketch)). Counts are never too low, so the law admits no request that
+//! `sliding-window` would refuse. With a probability of `confidence`, each count is at most error * total too high,
+//! where the total is that of all keys in that window. With the usual e / error columns, a sketch would need more than
+//! twice as many rows, and each row is one more access to memory.
 //!
 //! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
 //! `Rate`.
 //!
-//! With `beyond=also` it is the first of two stages: a request below the rate passes here, and the SLOs that
-//! `also=` adds decide those beyond it. It then counts every request, including those beyond the rate.
+//! With `beyond=also`, the sketch is the first of two stages: requests within the rate pass, and the SLOs that `also=`
+//! adds decide those beyond it. In this mode, the sketch counts every request, including those beyond the rate.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub struct Sketch {
     pub shape: Shape,
     pub error: f64,
     pub confidence: f64,
-    /// A request beyond the rate is decided by the SLOs that `also=` adds.
+    /// Whether the SLOs that `also=` adds decide requests beyond the rate.
     pub is_first_stage: bool,
 }
 
@@ -154,7 +154,7 @@ impl Rule for Sketch {
     /// Counts are meaningless in a sketch with other windows or columns.
     fn state_shape(&self) -> u64 {
         let Shape { rows, column_bits } = self.shape;
-        // A window of 366 days, in nanoseconds, leaves nine bits unused.
+        // A window of 366 days, in nanoseconds, leaves nine of 64 bits unused.
         self.counts.state_shape() << 8 | u64::from(rows << 5 | column_bits)
     }
 

@@ -13,8 +13,8 @@
 //! The time of one window touches n + 1 sub-windows, so the second condition admits at most `N * (1 + 1/n)` (rounded
 //! up) in it. This condition never refuses a client that keeps to the rate. The burst has no effect.
 //!
-//! The state is the number of the sub-window, and n + 1 counts in 64 bits. More sub-windows, or a larger N, do not
-//! fit and are refused when the SLO is read.
+//! The state is the number of the sub-window, and n + 1 counts in 64 bits. The larger N is, the fewer counts fit: a
+//! number of sub-windows that does not fit is refused when the SLO is read.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::law::{
 };
 use crate::table::{Entry, State};
 
-/// The default number of sub-windows; there are fewer if not as many fit.
+/// The default number of sub-windows; there are fewer if that many do not fit.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
 
 const COUNTS_BITS: u32 = u64::BITS;
@@ -59,7 +59,7 @@ pub struct SlidingBuckets {
     count_bits: u32,
 }
 
-/// The counts of an entry at one moment. The lowest bits are the current sub-window's.
+/// The counts of an entry at one moment. The lowest bits hold the count of the current sub-window.
 #[derive(Clone, Copy)]
 struct Counts {
     number: u32,
@@ -171,7 +171,7 @@ impl SlidingBuckets {
         let number = self.number(now_ns) as u32;
         let packed = match number.wrapping_sub(state.narrow()) as i32 {
             0.. => self.later(state.wide(), number.wrapping_sub(state.narrow())),
-            // The clock went back: the counts stand as they are.
+            // The clock went back: the latest count becomes that of the current sub-window.
             ..0 => state.wide(),
         };
         Counts { number, packed }

@@ -7,10 +7,10 @@
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". It is exact:
 //! it refuses only requests that would exceed N in the time of one window. The burst has no effect.
 //!
-//! It takes eight bytes besides the entry for each admission of the last window. That is at most N of them, and N is
-//! bounded when the SLO is read. Without memory for the log, it judges as `sliding-window`, whose state it always
-//! keeps in the entry. A log that starts again is incomplete for one window. Until then, a request must pass both
-//! laws.
+//! It takes eight bytes besides the entry for each admission of the last window. There are at most N admissions, and N
+//! is bounded when the SLO is read. Without memory for the log, it judges as `sliding-window`, whose state it always
+//! keeps in the entry. A log that starts again may be incomplete for one window. During that time, a request must pass
+//! both laws.
 
 use std::time::Duration;
 

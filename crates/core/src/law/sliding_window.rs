@@ -5,9 +5,9 @@
 //! estimate = prev * (window - age) / window + curr        age: of the current window
 //! estimate + cost > N: deny;                  else curr += cost
 //! ```
-//! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex
-//! (its proposal for a global rate limit) and Adobe. In Adobe's example, half-way through the window, half of the 4
-//! requests in the previous window, 2 in this one and the request itself make an estimate of 5.
+//! This is the two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"),
+//! Cortex (its proposal for a global rate limit) and Adobe. In Adobe's example, half-way through the window, half of
+//! the 4 requests in the previous window, 2 in this one and the request itself make an estimate of 5.
 //!
 //! The wait is Cortex's `limitForSecs`. While the current window has room, it is the excess divided by the rate at
 //! which the previous window fades, `(estimate + cost - N) / (prev / window)`. Otherwise it is the remaining time of
@@ -147,7 +147,7 @@ impl SlidingWindow {
         Judgement::new(Verdict::Pass, room - cost)
     }
 
-    /// Counts a request that another law admits.
+    /// Counts a request, or a further charge for one, without judging it.
     pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
         let mut counts = self.counts(state, arrival.now.as_nanos());
         counts.curr = counts.curr.saturating_add(arrival.cost);

@@ -35,7 +35,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window that begins with its first request.
+    /// A window that neither slides nor follows the calendar.
     pub(super) const fn new(limit: u32, window_ns: u64) -> Window {
         Window { limit, window_ns, is_sliding: false, calendar: None, is_work: false }
     }
@@ -86,7 +86,7 @@ impl Window {
         Duration::from_nanos(self.window_ns)
     }
 
-    /// The longest of its windows: calendar months differ in length.
+    /// The length of its longest window: calendar months differ in length.
     pub fn longest(&self) -> Duration {
         if self.calendar.is_some_and(|calendar| calendar.period == Period::Month) {
             MONTH_MAX
@@ -99,7 +99,7 @@ impl Window {
         Quota::of_window(self.limit, self.duration())
     }
 
-    /// `1000 in 60 s`; whole days and hours are written as such.
+    /// The limit in words: `1000 in 60 s`, `5000 in 1 d`, or `1000 in each month (UTC)`.
     pub(super) fn describe(&self) -> String {
         match (self.calendar, self.quota()) {
             (None, Quota::Window { requests, window_s }) => match window_s {

@@ -1,4 +1,4 @@
-//! Limits without a query: HAProxy enforces them by its own rules, and slowlane pushes them.
+//! Limits without queries: HAProxy enforces them by its own rules, and slowlane pushes them.
 //!
 //! ```text
 //! HAProxy: table slowlane_pace      key, admitted, denied ─▶ Proxy::counted ─▶ Throttle::charge     one entry for all
@@ -6,8 +6,8 @@
 //! HAProxy: table slowlane_limits    slot, tau, max, X     ◀─ numbers ◀── Throttle::proxy_limits
 //! ```
 //! The rules are GCRA on absolute times, in microseconds modulo 2^32. X is the theoretical arrival time of a key over
-//! all proxies. A proxy uses the later of X and its own arrival time. The code takes and returns values: it has no
-//! socket and no clock.
+//! all proxies. A proxy uses the later of X and its own theoretical arrival time. The code takes and returns values: it
+//! has no socket and no clock.
 
 mod proxy;
 mod tables;

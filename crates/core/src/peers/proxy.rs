@@ -34,8 +34,8 @@ const REPEATED_AFTER: u32 = 3;
 /// A key with a full bucket and no requests for this long gets no more pushes until its next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// X is pushed only if it is at least this much, and at least one slot, later than the proxy's own clock, because the
-/// proxy's updates take that long to arrive.
+/// A new X alone is pushed early only if it is more than this, and more than one slot, later than the proxy's own
+/// clock, because the proxy's updates take that long to arrive.
 const LATER: Duration = Duration::from_millis(1);
 
 /// After the first limit update of a key, requests may still pass unlimited for this long: the limit update is in
@@ -56,8 +56,8 @@ pub struct Proxy {
     /// Whether a key was left out. When such a key finds room later, its old counts cannot be distinguished from new
     /// ones.
     has_left_out: bool,
-    /// The proxy still sends its entries from before this connection, or from before this slowlane started. Counts of
-    /// unknown keys are not charged.
+    /// Whether the proxy is still sending its entries from before this connection, or from before this slowlane
+    /// started. Until it has sent them all, counts of unknown keys are not charged.
     is_beginning: bool,
 }
 
@@ -81,7 +81,8 @@ pub struct ProxyCount {
     /// The key in slowlane. None: the key of its SLO has other fields than this table.
     counts_as: Option<Key>,
     pub pushed: Option<Pushed>,
-    /// From this moment on, the proxy's own clock advances with each request. Before, the proxy did not know the limit.
+    /// From this moment on, the proxy's own clock advances with each request. Earlier, the proxy may not know the
+    /// limit.
     paced_from: Timestamp,
 }
 
@@ -133,7 +134,7 @@ impl Proxy {
         }
     }
 
-    /// Begins a connection: the proxy first sends all its entries. Unknown entries are from before the connection.
+    /// Begins a connection: the proxy first sends all its entries. Unknown keys in them are from before the connection.
     pub fn begin(&mut self) {
         self.is_beginning = true;
         // The next connection may have other tables.
@@ -165,8 +166,8 @@ impl Proxy {
         }
     }
 
-    /// Applies the counts of a key: charges new requests, and adds to `pushes` the limit updates that the proxy needs
-    /// at once. None: the table is not one of ours, or there is no room for the key.
+    /// Applies the counts of a key: charges new requests, and adds the key's limit update to `pushes`, if the proxy
+    /// needs one at once. None: the table is not one of ours, or there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -235,8 +236,8 @@ impl Proxy {
         Some(Count { admitted: news[0], denied: news[1], throttled })
     }
 
-    /// Adds the limit updates that are due to `pushes`: those that would expire, or are no longer correct. Drops keys
-    /// that the proxy has forgotten. Call it several times a second.
+    /// Adds to `pushes` the limit updates that are due, because earlier ones would expire or are no longer correct.
+    /// Drops keys that the proxy has forgotten. Call it several times a second.
     pub fn due(&mut self, throttle: &Throttle, moment: Moment, pushes: &mut Vec<LimitPush>) {
         let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
         let (policy, mut keys) = (throttle.policy(), 0);
@@ -265,7 +266,7 @@ impl Proxy {
         self.keys
     }
 
-    /// The number of counts dropped because there were too many keys, since the last call.
+    /// The number of counts dropped since the last call, because there were too many keys.
     pub fn take_left_out(&mut self) -> u64 {
         mem::take(&mut self.left_out)
     }
@@ -297,7 +298,7 @@ impl ProxyCount {
         let Moment { now, wall } = moment;
         let limits = proxy_limits.map(update::kept);
         let numbers = update::numbers(limits, now, wall);
-        // An unlimited key of the only table needs no limit update.
+        // A key without limits, or an unlimited key of the only table, needs no limit update.
         let is_free = limits.is_none_or(|limits| limits == ProxyLimits::Unlimited && !has_several);
         let is_due = match self.pushed {
             None => !is_free,
@@ -322,20 +323,20 @@ impl ProxyCount {
         Some(numbers)
     }
 
-    /// Whether others have used the key, and the key is near its limit.
+    /// Whether the key is near its limit, and requests elsewhere have used it since this proxy's last update.
     fn is_behind(&self, proxy_limits: Option<ProxyLimits>, now: Timestamp) -> bool {
         let Some(ProxyLimits::Paced(paced)) = proxy_limits else { return false };
         let is_near = paced.tat.since(now) > paced.burst / 4;
         is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
     }
 
-    /// Whether expiry of its limit update would let requests pass. A full bucket lets the next request pass in any
-    /// case, and that request triggers a new limit update.
+    /// Whether the proxy could wrongly let requests pass if its limit update expired. A full bucket lets the next
+    /// request pass in any case, and that request triggers a new limit update.
     fn is_in_use_since(&self, pushed: Pushed, moment: Moment) -> bool {
         self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment.now)
     }
 
-    /// Whether its limit update still matters: there were requests recently, or the bucket is not full, or the key is
+    /// Whether its limit update still matters: there were requests recently, the bucket is not full, or the key is
     /// refused.
     fn is_still_pushed(&self, moment: Moment) -> bool {
         let now = moment.now;
@@ -348,7 +349,7 @@ impl ProxyCount {
     }
 }
 
-/// The SLOs of a key. None: the key of its SLO has other fields than the table.
+/// The SLOs of a key. None: it has too few values, or the key of its SLO has other fields than the table.
 fn cases<'p>(policy: &'p Policy, pair: &Pair, key: &[u8]) -> Option<Cases<'p>> {
     let request = request(pair, key)?;
     let cases = policy.cases(&request);

@@ -1,4 +1,4 @@
-//! The tables of a proxy: their names, the fields of their keys, and the faults that leave keys unlimited.
+//! The tables of a proxy: their names, the fields of their keys, and the faults in their definitions.
 
 use crate::base::shown;
 use crate::peers::Numbers;
@@ -22,7 +22,7 @@ const ALL: &str = "all";
 /// A pair of tables: one for counts, one for limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The suffix of both names: empty, or `_` and the fields.
+    /// The suffix of both names: empty, or `_` and the fields or `all`.
     suffix: String,
     fields: Vec<String>,
 }

@@ -5,24 +5,26 @@ use std::time::Duration;
 use crate::base::Timestamp;
 use crate::throttle::{Paced, ProxyLimits};
 
-/// The columns of the table with the limits: slot, tau, the maximum and X. All are in microseconds, and X is modulo
-/// 2^32.
+/// The columns of the table with the limits: slot, tau (the burst), the maximum (tau plus the longest delay) and X. All
+/// are in microseconds, and X is modulo 2^32.
 pub type Numbers = [u64; 4];
 
-/// The longest time that a clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell the future from the past.
+/// The longest time that a key's clock may be ahead of now. From 2^31 us on, 2147 s, HAProxy cannot tell the future
+/// from the past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
 /// The age of X for a full bucket. Such an X stays in the past for the lifetime of a limit, even if the clocks of two
 /// machines differ by minutes.
 const LONG_AGO: Duration = Duration::from_secs(600);
 
-/// The value in place of tau if the slot is 0: the request passes, and no other table is consulted.
+/// With a slot of 0, this value in place of tau means that the request passes, and no other table is consulted.
 const UNLIMITED: u64 = 1;
 
-/// The value in place of tau if the slot is 0: the proxy queries over SPOE.
+/// With a slot of 0, this value in place of tau means that the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits that a proxy can enforce. For a bucket that does not fit its clock, the proxy must query slowlane.
+/// The limits in a form that a proxy can enforce. If a bucket does not fit the proxy's clock, the proxy must query
+/// slowlane.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,
@@ -30,8 +32,8 @@ pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     }
 }
 
-/// The columns of the table for a key with limits that a proxy can keep. None: the key of its SLO has other fields than
-/// the table. `wall` is the time of the wall clock at `now`, since 1970.
+/// The columns of the table for a key with limits that a proxy can enforce. `limits` is None if the key of its SLO has
+/// other fields than the table. `wall` is the time of the wall clock at `now`, since 1970.
 ///
 /// Slots are rounded down, but to at least a microsecond. The proxy alone is then slightly too fast, and X, which is
 /// exact, corrects it.
@@ -63,8 +65,8 @@ pub fn numbers(limits: Option<ProxyLimits>, now: Timestamp, wall: Duration) -> N
     }
 }
 
-/// Whether a bucket can be kept in microseconds modulo 2^32: no admitted request is too far ahead. The burst must have
-/// room for one request: the proxy's rules pass a request whose clock is not ahead.
+/// Whether a bucket can be kept in microseconds modulo 2^32: no admitted request is too far ahead. The burst must also
+/// have room for one request, because the proxy's rules pass any request of a key whose clock is not ahead.
 fn fits(paced: &Paced) -> bool {
     !paced.slot.is_zero()
         && paced.slot <= paced.burst

@@ -20,8 +20,8 @@ impl Policy {
         if self.refs.iter().all(|refs| refs.also.is_none()) {
             return;
         }
-        // The SLOs that a request may begin with, each with the first lookup that names it: no earlier lookup had an
-        // answer.
+        // The SLOs that a request may begin with, each with the first lookup that names it: for such a request, no
+        // earlier lookup had an answer.
         let mut starts = BTreeMap::new();
         for lookup in 0..self.chosen {
             for slo in self.named_by(lookup) {

@@ -54,10 +54,11 @@ impl Policy {
         self.slos[place].assured.map_or(Rate::ZERO, |assured| assured.rate())
     }
 
-    /// Adds a warning for each lookup whose SLOs certainly have lower rates than are assured below them.
+    /// Adds a warning for each lookup whose SLOs together certainly have a lower rate than is assured below them.
     ///
     /// Every key that is certain to have an assured rate counts once. The SLOs above count with every key that they can
-    /// have. If that number is unbounded, as with networks, nothing can be proved, and there is no warning.
+    /// have. If the number of these keys is unbounded, as with networks, nothing can be proved, and there is no
+    /// warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
@@ -89,8 +90,8 @@ impl Policy {
         })
     }
 
-    /// The minimum number of keys that an SLO has: the number of lines that name it, in a map with exactly the fields
-    /// of its key.
+    /// The minimum number of keys that an SLO has: the number of lines that name it in a map with exactly the fields of
+    /// its key, or 1 if only other maps name it.
     fn keys_min(&self, place: usize) -> f64 {
         let of_map = |map: &LookupMap| match map.keys_of(place) {
             keys if self.is_key_of(map, place) => keys,

@@ -94,8 +94,8 @@ impl Policy {
         Ok(if is_whole { format!("{network}/128") } else { network }.into_bytes())
     }
 
-    /// Adds a block to an index for the requests of this policy. A field that the policy does not use is added to the
-    /// known ones.
+    /// Adds a block to an index for the requests of this policy. A field that the policy does not use is added to those
+    /// that it reads.
     ///
     /// # Errors
     /// There are too many shapes, or too many fields that the policy does not use.

@@ -16,7 +16,7 @@ pub struct Case<'p> {
     pub key: Key,
     /// A hash of the fields that divide the SLO's bucket between clients; 0 without such fields.
     pub sharer: u64,
-    /// The key of the SLO's assured rate. None without an assured rate, or if no SLO comes after this one.
+    /// The key of the SLO's assured rate. None without an assured rate, or if no SLO is above this one.
     pub assured: Option<Key>,
     /// The amount to charge: a cost in requests, or a reservation in grains.
     pub cost: u32,

@@ -34,7 +34,7 @@ impl Lookup {
     }
 
     fn warn_of_key(&self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
-        // After an address and a `+`, the rest is compared as text.
+        // In an `ip` map, the part of the key after the address and a `+` is compared as text.
         let text = match self.method {
             Method::Ip => key.iter().position(|&byte| byte == b'+').map_or(key, |at| &key[at + 1..]),
             _ => key,
@@ -58,8 +58,8 @@ impl Lookup {
         (self.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
 
-    /// The warning about a key that never matches because it holds more than a host: the shipped configurations send
-    /// the website in lower case, without a port.
+    /// The warning about a website with a scheme or a path. Such a key never matches, because the website of a request
+    /// is only a host.
     fn warn_of_website(&self, key: &[u8]) -> Option<WarningKind> {
         let website = match (self.fields.as_slice(), self.method) {
             ([website], Method::Str) if website == "website" => key,

@@ -171,7 +171,7 @@ impl<'p> Batch<'p, '_> {
         LookedUp { answers: self.answers(blocked, &mut |_, _| {}), blocks }
     }
 
-    /// The case of a request that falls under a single SLO, as usual, and under no block of an operator; with the
+    /// The case of a request that falls under a single SLO, as most do, and under no block of an operator, with the
     /// number of requests that it counts for. None for any other request.
     #[inline(always)]
     pub fn only_case(&self, row: usize, looked_up: &LookedUp) -> Option<(Case<'p>, u32)> {
@@ -224,7 +224,7 @@ impl<'p> Batch<'p, '_> {
     }
 
     /// The SLOs of the only request of a batch. Passes each consulted map and the line found to `trace`, in the order
-    /// of the lookups.
+    /// in which the maps are consulted.
     pub(super) fn only_cases(&self, trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>)) -> Cases<'p> {
         let blocks = self.policy().blocks.in_force();
         let looked_up = LookedUp { answers: self.answers(0, trace), blocks };
@@ -379,7 +379,7 @@ impl Policy {
     }
 
     /// The number of requests that this request counts for. A missing cost, or one that is not a number, counts as 1.
-    /// Only 0 is free, so neither a fault of a proxy nor a guess of a client makes a request free.
+    /// Only a cost of 0 is free, so no unusable value, whether from a proxy or a client, makes a request free.
     #[inline]
     pub(super) fn cost(&self, values: Values<'_, '_>) -> u32 {
         let Some(value) = &values.0[self.fields.cost] else { return 1 };

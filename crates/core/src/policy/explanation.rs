@@ -21,14 +21,15 @@ pub struct Explanation<'p> {
 #[derive(Clone, Debug)]
 pub struct Explained<'p> {
     pub case: Case<'p>,
-    /// The text of the SLO in `slo.map`, and its line.
+    /// The options of the SLO in `slo.map`, and the number of its line.
     pub written: &'p [u8],
     pub line: usize,
     /// The line of a map that selected the SLO. None if no map answered.
     pub origin: Option<Origin<'p>>,
     /// The SLO whose `also` led to this one.
     pub named_by: Option<SloId>,
-    /// The maps that were consulted before this SLO was found, and had no answer.
+    /// The maps that were consulted before the request's own SLO was found, and had no answer. Empty for its other
+    /// SLOs.
     pub asked: Vec<Asked<'p>>,
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,
@@ -57,7 +58,7 @@ pub struct Asked<'p> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'p> {
     pub field: &'p str,
-    /// The value as the client sent it; for an address, the network of its customer. None if it is missing.
+    /// The value in the notation of a map; for an address, the network of its customer. None if the request lacks it.
     pub value: Option<Vec<u8>>,
 }
 
@@ -66,7 +67,7 @@ pub struct Part<'p> {
 pub struct Fact<'p, 'a> {
     pub name: &'p str,
     pub value: Value<'a>,
-    /// Whether it is part of the key.
+    /// Whether the value is part of the key.
     pub in_key: bool,
     /// The number of leading bits of the address that are part of the key, if not all are.
     pub prefix: Option<u8>,

@@ -70,7 +70,7 @@ impl Field {
         }
     }
 
-    /// The same field, set up to report values that are not addresses if it needs addresses.
+    /// The same field, set up to report values other than addresses, if it holds addresses.
     pub(super) fn watched(self, watch: &Arc<Watch>, place: Place) -> Field {
         Field { watch: Some((watch.clone(), place)), ..self }
     }

@@ -30,7 +30,7 @@ pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
-    /// Shared with the fields and the maps, which detect faults first.
+    /// Shared with the fields and the maps, which are the first to detect faults.
     pub(super) watch: Arc<Watch>,
     pub(super) cost: Place,
     /// None if no SLO reserves the work that requests announce.
@@ -72,7 +72,8 @@ impl Masks {
 }
 
 impl Fields {
-    /// The fields of a layout and of `share` options. None if there are more than a request can carry.
+    /// The fields of a layout, of `share` and `page` options, the cost, and, with `is_announced`, the announced work.
+    /// None if there are more than a request can carry.
     pub(super) fn new<'a>(
         layout: &'a Layout,
         makers: Vec<Maker>,

@@ -73,7 +73,7 @@ pub struct Policy {
 /// The lookup and the fields to which the options of an SLO refer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SloRefs {
-    /// The index of the lookup that `also` names. None without the option, and if the lookup's map is empty.
+    /// The index of the lookup that `also` names. None without the option, or if the lookup's map is empty.
     pub(super) also: Option<usize>,
     /// The fields that distinguish clients, outermost first.
     pub(super) share: Box<[Place]>,
@@ -93,8 +93,8 @@ impl Policy {
         Policy::parse(Path::new("built-in"), &Layout::default(), read).expect("the built-in line is valid")
     }
 
-    /// Reads `slo.map` and the maps of the layout's lookups from a directory. A missing map counts as empty.
-    /// A missing `slo.map` is an error.
+    /// Reads `slo.map` and the maps of the layout from a directory. A missing map of a lookup counts as empty. A
+    /// missing `slo.map` is an error, and so is a missing map of a derived field.
     ///
     /// # Errors
     /// All problems of all files. A missing `slo.map` gives a list that begins with `dir/slo.map: no such file`.
@@ -262,7 +262,8 @@ impl Policy {
         self.slos.iter().filter_map(|slo| slo.law.sketched()).map(|law| law.shape.bytes()).sum()
     }
 
-    /// Adds warnings for SLOs whose delays may exceed the longest hold.
+    /// Adds warnings for SLOs whose delays may exceed the longest hold, or the time that HAProxy waits with the shipped
+    /// files.
     pub fn warn_of_delays_over(&mut self, longest: Duration) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
             let warning = match slo.law.max_delay() {
@@ -306,7 +307,8 @@ impl Policy {
         self.slos.iter()
     }
 
-    /// The names of all fields that a map, a key or a `share` option uses.
+    /// The names of all fields that a map, a key, or the option `share` or `page` uses. The name of a derived field is
+    /// replaced by that of the field that it is derived from.
     pub fn used_fields(&self) -> impl Iterator<Item = &str> {
         self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
     }

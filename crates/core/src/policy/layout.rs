@@ -18,7 +18,7 @@ const ADDED_MAX: usize = JUDGED_MAX - CHAIN_MAX;
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
-/// Whether a field is the host of a request. The spelling of a host and its port do not matter.
+/// Whether a field is the host of a request. In its values, neither case nor a final dot nor a port matters.
 pub(super) fn is_host(field: &str) -> bool {
     field == "website"
 }
@@ -181,9 +181,9 @@ pub struct Layout {
 /// How slowlane derives a field from another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Derivation {
-    /// The network of an address, with these leading bits.
+    /// The network of an address, with these numbers of leading bits.
     Network { from: String, ipv4_prefix: u8, ipv6_prefix: u8 },
-    /// The value of the line of a map that matches. The lookup's first field is the one that the derived field is made
+    /// The value of the matching line of a map. The lookup's first field is the one that the derived field is made
     /// from.
     Map(Lookup),
 }
@@ -243,11 +243,12 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Replaces the lookups. The first whose map answers names the request's own SLO; those with `is_added` add theirs
-    /// to it.
+    /// Replaces the lookups. The first whose map answers names the request's own SLO; those with `is_added` add further
+    /// SLOs.
     ///
     /// # Errors
-    /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that does not exist.
+    /// A lookup has no fields or an empty name, too many lookups add an SLO, two maps share a file, or there are too
+    /// many fields.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         for lookup in &lookups {
             Layout::check_names(&lookup.fields)?;
@@ -271,7 +272,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// More bits than an address has, an empty name, or a field that is derived from a derived one.
+    /// More bits than an address has, an empty name, the name `source`, a field that is derived from a derived one, a
+    /// file that another map uses, or too many fields.
     pub fn with_derived(mut self, name: &str, derivation: Derivation) -> Result<Layout, LayoutError> {
         match &derivation {
             &Derivation::Network { ipv4_prefix, ipv6_prefix, .. } => {
@@ -315,7 +317,7 @@ impl Layout {
     /// Adds a type from 1 to 999, or changes the fields of a built-in one.
     ///
     /// # Errors
-    /// The type is not 1 to 999, or the type has no fields or an empty name.
+    /// The type is not 1 to 999, it has no fields or an empty name, or there are too many fields in all.
     pub fn with_type(mut self, kind: u16, fields: Vec<String>) -> Result<Layout, LayoutError> {
         if !(1..=TYPE_MAX).contains(&kind) {
             return Err(LayoutError::Type(kind));
@@ -325,7 +327,7 @@ impl Layout {
         self.checked()
     }
 
-    /// Sets the leading bits of an address that become part of a key.
+    /// Sets the number of leading bits of an address that become part of a key.
     ///
     /// # Errors
     /// More bits than an address has.
@@ -335,8 +337,8 @@ impl Layout {
         Ok(self)
     }
 
-    /// Sets the leading bits of an address that become part of the keys of one type. `None` keeps the prefix that
-    /// applies to all types.
+    /// Sets the number of leading bits of an address that become part of the keys of one type. `None` keeps the prefix
+    /// that applies to all types.
     ///
     /// ```
     /// use slowlane_core::policy::Layout;
@@ -362,7 +364,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Checks that these can be the fields of a lookup or a type.
+    /// Checks that these names can be the fields of a lookup or a type.
     ///
     /// # Errors
     /// There are no fields, or a name is empty.
@@ -383,7 +385,7 @@ impl Layout {
         self.types.get(&kind).map_or(&[], Vec::as_slice)
     }
 
-    /// The leading bits of an address in the keys of a type, for IPv4 and IPv6.
+    /// The number of leading bits of an address in the keys of a type, for IPv4 and IPv6.
     pub fn prefixes(&self, kind: u16) -> (u8, u8) {
         let (ipv4, ipv6) = self.own_prefixes(kind);
         (ipv4.unwrap_or(self.ipv4_prefix), ipv6.unwrap_or(self.ipv6_prefix))

@@ -1,4 +1,4 @@
-//! The policy: it determines the SLOs of a request, and the keys under which they count it.
+//! The policy: it determines the SLOs of a request, and the keys under which these SLOs count the request.
 //!
 //! ```text
 //! dir/slo.map             2001 burst=100 rate=50/s

@@ -14,16 +14,16 @@ pub struct Needed<'p> {
     pub kind: ValueKind,
     /// Whether no request has carried the field yet.
     pub is_missing: bool,
-    /// The number of requests whose value could not be used.
+    /// The number of requests with an unusable value of the field.
     pub unreadable: u64,
-    /// The number of requests without a value, if every limit needs one.
+    /// The number of requests without the field, if every limit needs it.
     pub absent: u64,
     place: Place,
 }
 
 impl Batch<'_, '_> {
     /// Records the fields that the requests of the batch carry, and their [faults](Policy::faults). A field without a
-    /// value does not count.
+    /// value counts as not carried.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -49,15 +49,16 @@ impl Batch<'_, '_> {
 }
 
 impl Policy {
-    /// The fields that a lookup or the key of a request may need, in alphabetical order.
+    /// The fields that a lookup, a key, or the option `share` or `page` may need, in alphabetical order. Each derived
+    /// field is replaced by the field that it is derived from.
     ///
-    /// A map without lines needs no fields, and neither does an SLO that no map names.
+    /// A map without lines needs no fields, and neither does an SLO other than 0 that no map names.
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {
         self.needed_places().into_iter().map(|place| self.needed(place))
     }
 
-    /// The fields that a limit needs, the cost and the announced work, with the faults that requests had since the
-    /// policy came into force.
+    /// The fields that the policy needs, and, if it has a limit, the cost and the announced work, with the faults that
+    /// requests have had since the policy came into force.
     pub fn faults(&self) -> impl Iterator<Item = Needed<'_>> {
         self.fields.watch.needed().map(|place| self.needed(place))
     }

@@ -131,7 +131,7 @@ fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split_ascii_whitespace().filter_map(|word| word.split_once('='))
 }
 
-/// The number of lines that only one of two texts has: `(+2 -1)`.
+/// The numbers of added and removed lines: `(+2 -1)`. None if the lines are the same.
 fn text_change(now: &[u8], was: &[u8]) -> Option<String> {
     if lines(now).eq(lines(was)) {
         return None;

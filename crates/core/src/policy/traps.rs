@@ -23,7 +23,7 @@ impl Policy {
         self.warn_of_shared_blocks();
     }
 
-    /// Warns if SLO 0 limits all clients with one bucket. If another SLO counts each client, this is intended.
+    /// Warns if SLO 0 limits all clients with one bucket. If another SLO counts each client, that is probably intended.
     fn warn_of_one_bucket(&mut self, layout: &Layout) {
         let (slo, refs) = (&self.slos[0], &self.refs[0]);
         let is_limit = !slo.objective.rate.is_unlimited() && slo.law.name() != "concurrency";

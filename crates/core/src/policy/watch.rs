@@ -26,7 +26,7 @@ pub(super) struct Watch {
     missing: AtomicU64,
     /// The fields that had a fault recently. Each of them is watched.
     suspects: AtomicU64,
-    /// The fields whose faults matter: a limit needs them.
+    /// The fields whose faults matter: those that the policy needs, and the cost and announced work under a limit.
     needed: AtomicU64,
     /// The fields that every limit needs: a request that lacks one is under no limit.
     essential: AtomicU64,
@@ -128,7 +128,8 @@ impl Watch {
         }
     }
 
-    /// Stops watching fields that had no fault since the last call. Call it about once a second.
+    /// Stops watching fields that had no fault since the last call, except those that are still missing. Call it about
+    /// once a second.
     pub(super) fn calm(&self) {
         let calm = |&place: &Place| {
             let (unreadable, absent) = self.counts(place);

@@ -33,7 +33,7 @@ const NAME: &[u8; 14] = b"slowlane state";
 /// The size of the length and the checksum of a frame.
 const HEAD_BYTES: u64 = 12;
 
-/// A file that is not a snapshot, or not a complete one.
+/// The reason why a file cannot be restored as a snapshot.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     #[error("it is not a slowlane snapshot")]
@@ -105,7 +105,7 @@ impl<W: Write> PartWriter<W> {
         Ok(())
     }
 
-    /// Writes the end. Returns the size of the whole snapshot.
+    /// Writes the end. Returns the size of the whole snapshot in bytes.
     pub(super) fn end(mut self) -> io::Result<u64> {
         self.write(&SnapshotPart::End(self.parts))?;
         Ok(self.bytes)
@@ -126,7 +126,7 @@ impl<R: Read> Parts<R> {
     /// Reads the head.
     ///
     /// # Errors
-    /// `from` is not a snapshot, has a version that cannot be read, or has no head.
+    /// `from` cannot be read or is not a snapshot, its version is not supported, or its head is missing or damaged.
     pub fn new(mut from: R) -> Result<Parts<R>, SnapshotError> {
         let (mut name, mut version) = ([0; NAME.len()], [0; 2]);
         from.read_exact(&mut name)?;
@@ -166,7 +166,7 @@ impl<R: Read> Parts<R> {
     /// others.
     ///
     /// # Errors
-    /// The snapshot is not complete.
+    /// The snapshot is incomplete or damaged, or cannot be read.
     pub fn check(mut self) -> Result<(), SnapshotError> {
         while self.advance()? {}
         let before = self.read - 1;

@@ -4,8 +4,8 @@
 //! Throttle ─▶ save ─▶ SnapshotPart, … ─▶ PartWriter ─▶ bytes       every few seconds, and at the end
 //! bytes ─▶ Parts ─▶ SnapshotPart, … ─▶ restore ─▶ Throttle     at the start
 //! ```
-//! Each part has a checksum, and the last one counts the others: a file that is truncated or changed in a single bit
-//! is detected before the first row is restored.
+//! Each part has a checksum, and the last one counts the others. [`Parts::check`] thus detects a file that is truncated
+//! or changed in a single bit; call it before restoring the first row.
 
 mod frames;
 mod parts;

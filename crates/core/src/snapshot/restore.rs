@@ -1,4 +1,4 @@
-//! Restoring the parts of a snapshot into a throttle, whose clock continues from it.
+//! Restoring the parts of a snapshot into a throttle, whose clock continues from the snapshot's.
 
 use std::io::Read;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::throttle::Throttle;
 pub struct Restored {
     pub rows: u64,
     pub blocks: u64,
-    /// Rows that had expired.
+    /// The number of rows that had expired.
     pub over: u64,
-    /// Auxiliary states and blocks that had expired, or that found no room.
+    /// The number of auxiliary states and blocks that had expired or found no room, and of blocks with unusable keys.
     pub left_out: u64,
     /// The notes of the caller.
     pub notes: Vec<Vec<u8>>,
 }
 
-/// Restores a snapshot into a throttle. The time since the snapshot counts: expired items are dropped. `keys`: whether
-/// the snapshot's keys were made with the secret of this throttle; if not, only the blocks set by operators are usable.
+/// Restores a snapshot into a throttle. Items that have expired since the snapshot are dropped. `keys`: whether the
+/// snapshot's keys were made with the secret of this throttle; if not, only blocks by fields and notes are restored.
 ///
 /// # Errors
-/// A part of the snapshot is damaged. All parts before it have been restored.
+/// The snapshot is damaged, truncated or unreadable. All parts before the fault have been restored.
 pub fn restore(
     mut parts: Parts<impl Read>,
     keys: bool,
@@ -78,8 +78,8 @@ pub fn restore(
 /// wrong.
 const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
-/// The moment at which the clock of a process starts, if it continues from a snapshot. `wall` is the time of the wall
-/// clock now, and `wall_then` and `saved_at` are those of the snapshot.
+/// The moment at which the clock of a process starts, if it continues from a snapshot. `wall` is the current time of
+/// the wall clock. `wall_then` and `saved_at` are the moment of the snapshot, on the wall clock and on the process's.
 ///
 /// The time in between counts, and the clock never goes back: entries would otherwise contain moments in the future.
 /// If the wall clock was set forward, the clock follows it; counts then seem older than they are, and no key gets
@@ -100,7 +100,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 /// ```
 ///
 /// # Errors
-/// The snapshot is too far in the future of a wall clock that has been set.
+/// The snapshot is ahead of a wall clock that has been set, by more than a day. The error is the difference.
 pub fn resumed(wall: Duration, saved_at: Timestamp, wall_then: Duration) -> Result<Timestamp, Duration> {
     let went_on = saved_at + wall.saturating_sub(wall_then);
     let ahead = went_on.since(Timestamp::default() + wall);

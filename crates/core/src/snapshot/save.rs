@@ -1,4 +1,4 @@
-//! Saving: a walk through the state of a throttle.
+//! Saving the state of a throttle as the parts of a snapshot.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use crate::snapshot::{FRAME_BYTES_MAX, PartWriter};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::Throttle;
 
-/// The number of blocks in one part. They fit a frame, even with the longest values.
+/// The maximum number of blocks in one part. Even with the longest values, they fit in a frame.
 const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
 /// The maximum size of a note, in bytes.
@@ -25,8 +25,8 @@ pub struct Saved {
 /// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most a page, so no request waits
 /// longer than for `show table`.
 ///
-/// An upgrade saves in steps: first all keys, without the blocks; then the keys that have `changed` since, in their
-/// current state. The last step saves such keys again, with the `rest`: all blocks, and the notes of the caller.
+/// An upgrade saves in steps: first all keys, without the blocks; then the keys that have `changed` since the step
+/// before, in their current state. The last step adds the `rest`: all blocks, and the notes of the caller.
 ///
 /// # Errors
 /// The errors of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.

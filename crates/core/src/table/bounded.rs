@@ -26,8 +26,8 @@ const SWEPT_AT_ONCE: usize = 64;
 /// value. The oldest of eight is among the oldest third in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
-/// A sweep shrinks a shard that has room for more than this many times its values, to room for twice as many. Otherwise
-/// it would keep the memory of its busiest time.
+/// A sweep shrinks a shard that has room for more than this many times its values, to room for twice its values.
+/// Otherwise the shard would keep the memory of its busiest time.
 const EMPTY_AT: usize = 4;
 
 /// A value of a [`BoundedMap`].
@@ -84,8 +84,8 @@ struct Shard<V> {
 }
 
 impl<V: Expiring> BoundedMap<V> {
-    /// The bytes of a value besides its heap memory, in a map that is bounded in bytes: two slots of a hash table for
-    /// each value. A table that has just grown has 2.3.
+    /// The bytes of a value besides its heap memory, in a map that is bounded in bytes: two slots of a hash table. A
+    /// table that has just grown has 2.3 slots for each value.
     pub const PLACE_BYTES: usize = 2 * size_of::<(Key, V)>();
 
     pub fn new(room: usize) -> BoundedMap<V> {
@@ -116,7 +116,7 @@ impl<V: Expiring> BoundedMap<V> {
         self.room
     }
 
-    /// How often there was no room.
+    /// How often a value found no room.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -137,8 +137,8 @@ impl<V: Expiring> BoundedMap<V> {
         })
     }
 
-    /// Removes expired values. It checks some slots of each shard in turn, then the next ones, so that a request that
-    /// waits for a shard gets it before the sweep returns to it.
+    /// Removes expired values. It checks some slots of each shard in turn, then the next slots of each, so that a
+    /// request that waits for a shard gets it before the sweep returns to that shard.
     pub fn sweep(&self, now: Timestamp) {
         let (mut from, mut is_done) = (0, self.is_empty());
         while !is_done {
@@ -195,13 +195,13 @@ pub struct KeyPlace<'m, V> {
 }
 
 impl<V: Expiring> KeyPlace<'_, V> {
-    /// The value, even if it has expired. Its size must not change: that takes an [`update`](KeyPlace::update).
+    /// The value, even if it has expired. Its size must not change here: use [`update`](KeyPlace::update) for that.
     #[inline]
     pub fn get(&mut self) -> Option<&mut V> {
         self.shard.values.get_bucket_mut(self.slot?).map(|(_, value)| value)
     }
 
-    /// Inserts a value here. Returns false without room; an existing value then stays.
+    /// Inserts or replaces the value. Returns false if there is no room; an existing value then stays.
     pub fn put(&mut self, value: V, now: Timestamp) -> bool {
         let (before, size) = (self.get().map_or(0, |before| before.size()), value.size());
         let more = size.saturating_sub(before);
@@ -220,7 +220,8 @@ impl<V: Expiring> KeyPlace<'_, V> {
         true
     }
 
-    /// Reserves room in which the value may grow by an [`update`](KeyPlace::update). Returns false without room.
+    /// Reserves room in which the value may grow by an [`update`](KeyPlace::update), and evicts an idle value if
+    /// needed. Returns false if there is no room.
     pub fn reserve(&mut self, more: usize, now: Timestamp) -> bool {
         let has_room = self.map.reserve(more) || self.evict(now) && self.map.reserve(more);
         if !has_room {

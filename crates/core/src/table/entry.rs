@@ -1,26 +1,27 @@
-//! The columns of one key in the table, and the rates among them.
+//! The entry of one key in the table: its columns, as in a stick table, and the state of its law.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::Timestamp;
 
-/// A row as a reader of stick tables expects it, the same under every law.
+/// The columns that a reader of stick tables expects, the same under every law, and the state of the law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// State of the law; only that law can interpret it.
     pub state: State,
-    /// Requests received since the entry was created. It wraps at 32 bits, as in a stick table.
+    /// The number of requests received since the entry was created, each counted by its cost. It wraps at 32 bits, as
+    /// in a stick table.
     pub http_req_cnt: u32,
-    /// Estimated clients, in thousandths.
+    /// The estimated number of clients, in thousandths.
     pub gpt0: u32,
-    /// Rate of the requests that the law throttles, per second.
+    /// Rate of the requests that are subject to throttling: all of them, except under the law `adaptive`.
     pub gpc0_rate: FreqCtr,
     /// Rate of those requests that were admitted, at once or after a delay.
     pub gpc1_rate: FreqCtr,
 }
 
 impl Entry {
-    /// Counts a request under a law that throttles every request.
+    /// Counts a request that is subject to throttling.
     pub fn ask(&mut self, cost: u32, now: Timestamp) {
         self.http_req_cnt = self.http_req_cnt.wrapping_add(cost);
         self.gpc0_rate.add(cost, now.ticks_ms());
@@ -32,7 +33,7 @@ impl Entry {
     }
 }
 
-/// Memory of a law besides the columns: a moment and a count, or three counts. A fresh entry holds zeros.
+/// The state of a law: a moment and a count, or three counts. A fresh entry holds zeros.
 ///
 /// Three words of 32 bits leave no gap in a row, so a row fits one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,8 +66,9 @@ pub const PERIOD_MS: u32 = 1_000;
 /// A rate over the last second, counted exactly as HAProxy counts it (`freq_ctr.c`): two windows of one second, where
 /// the older one fades out.
 ///
-/// `now` is in wrapping milliseconds. The first event after two idle periods opens a window. After that,
-/// windows follow each other without a gap. All three numbers wrap at 32 bits, as in HAProxy.
+/// `now` is in wrapping milliseconds. An event two periods or more after the start of the last window opens a new one
+/// at its own moment. Otherwise, windows follow each other without a gap. All three numbers wrap at 32 bits, as in
+/// HAProxy.
 ///
 /// ```
 /// use slowlane_core::table::FreqCtr;

@@ -7,10 +7,10 @@
 //! ```text
 //! count ≤ weight ≤ true weight ≤ count + error        error ≤ 2 * total / room
 //! ```
-//! Each key gets a counter until `room` counters are taken. Then the median count is subtracted from all counts,
-//! counters at zero or below are removed, and the error grows by the median. The weight of a key that stays is not
-//! reduced: it is exact from the time when the key got its counter. Decay multiplies counts, weights and error by the
-//! same factor.
+//! Each key gets a counter until `room` counters are taken. For the next new key, the median count is subtracted from
+//! all counts, counters at zero or below are removed, and the error grows by the median. The weight of a key that stays
+//! is not reduced: it is exact from the time when the key got its counter. Decay multiplies counts, weights and error
+//! by the same factor.
 
 use hashbrown::HashTable;
 
@@ -80,8 +80,8 @@ impl<T> Frequent<T> {
         });
     }
 
-    /// Multiplies all weights by a factor. Keys close to zero are removed, and the largest of their weights is added to
-    /// the error.
+    /// Multiplies all counts, all weights and the error by a factor, and passes the facts of each key to `fade`. Keys
+    /// with a weight close to zero are removed, and the largest of their weights is added to the error.
     pub fn fade(&mut self, factor: f64, mut fade: impl FnMut(&mut T)) {
         let mut forgotten = 0.0_f64;
         self.counters.retain(|counter| {

@@ -3,8 +3,8 @@
 use crate::base::Key;
 use crate::table::spread::Spread;
 
-/// The array is at most four fifths full. On average, a key is then two slots from home, usually in the same cache
-/// line.
+/// The array is at most four fifths full. On average, a key is then two slots from its home slot, usually in the same
+/// cache line.
 const FULL_FIFTHS: usize = 4;
 
 /// The longest distance from home that a slot can record. In practice, with a secret spread, no key is that far from
@@ -27,7 +27,7 @@ impl Slot {
         Slot([Slot::sign(distance, tag), (row >> 16) as u16, row as u16])
     }
 
-    /// The first bits of a key's slot, for a distance from home.
+    /// The first 16 bits of a slot: the distance from home, and eight bits of the key's spread.
     fn sign(distance: usize, tag: u32) -> u16 {
         (distance.min(FAR) as u16) << 8 | (tag as u16 & 0xFF)
     }
@@ -91,8 +91,8 @@ impl Index {
         None
     }
 
-    /// Inserts an absent key. At most `keys_max` keys fit, which the caller must ensure. `key_of` returns the key of
-    /// a row that is in the index.
+    /// Inserts an absent key. The caller must ensure that fewer than `keys_max` keys are in the index. `key_of` returns
+    /// the key of a row that is in the index.
     pub(super) fn insert(&mut self, key: Key, row: u32, key_of: impl Fn(u32) -> Key) {
         let tag = self.tag(key);
         let (mut place, mut distance) = (self.home(tag), 0);
@@ -118,7 +118,7 @@ impl Index {
             }
             gap = self.after(gap);
         }
-        // The entries that are away from home move up.
+        // The entries after the gap move up, until an empty slot or an entry at home.
         loop {
             let next = self.after(gap);
             let distance = if self.slot(next) == Slot::EMPTY { 0 } else { self.distance(next, &key_of) };
@@ -157,7 +157,7 @@ impl Index {
         if place + 1 == self.slots.len() { 0 } else { place + 1 }
     }
 
-    /// The number of slots from one to another.
+    /// The distance from one slot to another. The array is a ring.
     fn way(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }

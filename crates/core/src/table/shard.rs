@@ -13,8 +13,8 @@ use crate::table::spread::Spread;
 /// The maximum number of expired rows that a write removes. Two for each row added are enough to empty any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
 
-/// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order
-/// of their writes, so a plain list keeps them sorted. Twelve classes reach from 30 s to four years.
+/// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order of their
+/// writes, so a plain list keeps them sorted. From 30 s, twelve classes reach beyond [`LIFETIME_MAX`].
 const CLASSES: usize = 12;
 
 /// The longest lifetime of a row, whatever its class. It is well within the range of an [`Expiry`].
@@ -80,7 +80,7 @@ impl Expiry {
         Expiry(moment.as_nanos().div_ceil(EXPIRY_UNIT_MS * 1_000_000) as u32)
     }
 
-    /// Units left at `now`; zero or negative after the expiry.
+    /// The number of units left at `now`; zero or negative after the expiry.
     fn units_left(self, now: Timestamp) -> i32 {
         let now = now.as_nanos() / (EXPIRY_UNIT_MS * 1_000_000);
         self.0.wrapping_sub(now as u32) as i32
@@ -130,7 +130,7 @@ impl Flood {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub entries: u64,
-    /// Live entries evicted because the table was full.
+    /// The number of live entries evicted because the table was full.
     pub evictions: u64,
 }
 
@@ -152,7 +152,7 @@ pub(super) struct Shard {
     entries_max: u32,
     /// The lifetime of each class: `expire` first.
     lifetimes: [Duration; CLASSES],
-    /// Length of a stretch, in which rows keep their places: 2^this units.
+    /// The length of a stretch, in which rows keep their places, is 2 to the power of this, in units.
     stretch_bits: u32,
     flood: Flood,
     evictions: u64,
@@ -189,7 +189,7 @@ impl Shard {
         }
     }
 
-    /// Starts to record the keys of all writes and removals. Returns those recorded so far.
+    /// Starts to record the keys of all writes and removals. Returns the keys recorded so far.
     pub(super) fn track(&mut self) -> HashSet<Key> {
         self.touched.replace(HashSet::new()).unwrap_or_default()
     }
@@ -209,7 +209,7 @@ impl Shard {
     /// The moment of a write: `now`, or the latest moment if another thread has written just after `now`.
     ///
     /// A thread reads the clock before it gets the lock. If laws and counters went back and forth between two moments,
-    /// they would lose the time between. HAProxy avoids this with one clock for all threads.
+    /// they would lose the time between them. HAProxy avoids this with one clock for all threads.
     pub(super) fn moment(&mut self, now: Timestamp) -> Timestamp {
         self.latest = if self.latest.since(now) > SKEW_MAX { now } else { self.latest.max(now) };
         self.latest
@@ -270,7 +270,7 @@ impl Shard {
         self.entry_in(0, key, now, keep)
     }
 
-    /// Like [`entry`](Shard::entry), for a key that was in this row a moment ago. 0: it had no row.
+    /// Like [`entry`](Shard::entry), for a key that was in this row a moment ago; 0 if it had no row.
     pub(super) fn entry_in(&mut self, row: u32, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
         self.touch(key);
         self.clear_expired(now);
@@ -296,8 +296,8 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
-    /// Gives a key its former entry, with the same expiry. The row is placed after those of its class, although it may
-    /// expire before them: so it may be evicted or removed after rows that expire later.
+    /// Gives a key its former entry, which expires after `left`. The row is placed after the others of its class,
+    /// although it may expire before them, so it may be evicted or removed after rows that expire later.
     pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         *self.entry(key, now, left) = entry;
         let expires = Expiry::at(now + left);
@@ -366,8 +366,8 @@ impl Shard {
         }
     }
 
-    /// A row whose expiry stays in the same stretch is not moved, because a move writes to two other rows. During a
-    /// flood, every row is moved: a key with further requests must outlive the flood.
+    /// A row whose expiry stays in the same stretch is not moved, because a move writes to its old and new neighbours.
+    /// During a flood, every row is moved: a key with further requests must outlive the flood.
     fn keeps_its_place(&self, before: Expiry, expires: Expiry, now: Timestamp) -> bool {
         before.is_near(expires, self.stretch_bits) && !self.flood.is_on(now)
     }

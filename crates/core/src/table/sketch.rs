@@ -10,9 +10,9 @@
 //!
 //! cell: window, modulo 2^20 ─ 20 bits │ count of the window before ─ 22 bits │ count of the window ─ 22 bits
 //! ```
-//! A cell contains the counts of its own keys and those of others, so no count is ever too low. In one row, the
-//! others add total / columns to it on average, and more than ten times that in at most one case of ten (Markov). All
-//! rows have such an error at once in one case of 10^rows.
+//! A cell contains the counts of all keys that share it, so no count is ever too low. In one row, the other keys add
+//! total / columns to the count of a key on average, and more than ten times that in at most one case of ten (Markov).
+//! All rows have such an error at once in one case of 10^rows.
 //!
 //! A new window costs nothing: a cell is updated when it is used. Unused cells are cleared long before their 20 bits
 //! wrap around.
@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::base::{Key, Timestamp};
 use crate::table::locks::AtomicU64;
 
-/// The maximum number of rows: beyond six, no confidence differs from certainty.
+/// The maximum number of rows. The confidence of six, 1 - 10^-6, is as good as certainty.
 pub const ROWS_MAX: u32 = 6;
 
 /// The maximum number of bits of a column's index. Three rows share the 64 bits of a key.
@@ -66,7 +66,7 @@ impl Shape {
     }
 }
 
-/// The counts of a key at one moment: at least its own, perhaps including requests of others.
+/// The counts of a key at one moment. They are never too low, but may include requests of other keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The number of the window. Windows begin at multiples of their length.
@@ -101,7 +101,7 @@ pub struct Sketch {
     window_ns: u64,
     /// The number of the latest window.
     latest: AtomicU64,
-    /// The moment of the first request.
+    /// The moment of the first use. `u64::MAX` before that.
     first_ns: AtomicU64,
 }
 
@@ -179,7 +179,7 @@ impl Sketch {
     /// Adds the cost to a window, and returns the previous counts of that window.
     #[inline]
     fn add(&self, key: Key, cost: u32, at: Seen, seen: Seen) -> Seen {
-        // The count of a past window only grows, so earlier readings remain valid.
+        // The count of the previous window hardly changes any more, so an earlier reading of it remains valid.
         let prev = if seen.window == at.window { seen.prev } else { COUNT_MAX };
         self.places(key).fold(Seen { prev, curr: COUNT_MAX, ..seen }, |seen, place| {
             seen.least(self.update(place, |cell| Some(cell.with(cost, at.window))))
@@ -244,7 +244,8 @@ impl Sketch {
         Seen::none(window, age_ns)
     }
 
-    /// Clears unused cells: some of them in each window, and all after a long pause. No request visits these cells.
+    /// Clears cells that no request visits: some in each window, and all cells after a long pause. If the clock was set
+    /// back, the counts of later windows move to this one instead.
     fn clear(&self, from: u64, to: u64) {
         let cells = self.cells.len() as u64;
         let each = cells.div_ceil(CLEARED_IN);
@@ -276,7 +277,7 @@ impl Seen {
         Seen { window, age_ns, prev: COUNT_MAX, curr: COUNT_MAX }
     }
 
-    /// The smaller of these counts and a cell's.
+    /// The smaller of these counts and those of a cell.
     #[inline]
     fn least(self, cell: Cell) -> Seen {
         let (prev, curr) = cell.at(self.window);
@@ -325,8 +326,8 @@ impl Cell {
         }
     }
 
-    /// Adds a cost in a window. A cell that has advanced in the meantime counts it in the previous window, as all
-    /// rows do.
+    /// Adds a cost in a window. A cell that has since advanced to the next window adds the cost to its previous one, as
+    /// the cells of the other rows do.
     #[inline]
     fn with(self, cost: u32, window: u64) -> Cell {
         let more = |count: u32| count.saturating_add(cost).min(COUNT_MAX);
@@ -337,8 +338,8 @@ impl Cell {
         Cell::new(window, prev, more(curr))
     }
 
-    /// Removes a cost that the cell has counted in a window. None if the cell does not contain it: a full count no
-    /// longer shows how much.
+    /// Removes a cost that the cell has counted in a window. None if the cell no longer has the count of that window. A
+    /// full count stays full, because it does not show how much it should contain.
     fn without(self, cost: u32, window: u64) -> Option<Cell> {
         let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
         match self.windows_to(window) {
@@ -358,7 +359,7 @@ impl Cell {
         self.0 == 0 || matches!(self.windows_to(window), -1..=1)
     }
 
-    /// Moves its counts of a later window to this one.
+    /// The cell with its counts moved from a later window to this one.
     fn moved_to(self, window: u64) -> Cell {
         let (prev, curr) = self.at(window);
         Cell::new(window, prev, curr)

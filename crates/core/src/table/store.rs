@@ -28,7 +28,7 @@ const BATCH_MAX: usize = 32;
 /// microseconds.
 const LOCK_TRIES: u32 = 9;
 
-/// The maximum number of entries that one step can write: the rows of 16 SLOs, and of the assured rates of two.
+/// The maximum number of entries that one step can write: the rows of 16 SLOs, and those of two assured rates.
 pub const EACH_MAX: usize = 18;
 
 /// Limits of a table in entries and in time.
@@ -42,8 +42,8 @@ pub struct Sizing {
 
 /// Entries by key, spread over shards so that threads rarely contend.
 ///
-/// A write re-arms an entry's expiry, and a read does not. A full table evicts the entry that expires next.
-/// It may choose another one that expires at most a sixteenth of `expire` later.
+/// A write re-arms an entry's expiry, and a read does not. A full table evicts the entry that expires next, or one that
+/// expires at most a sixteenth of `expire` later.
 ///
 /// ```
 /// use std::time::Duration;
@@ -103,8 +103,8 @@ impl Table {
         self.entries_max
     }
 
-    /// Passes the entry of `key` to `write`, a fresh one for a new key, and re-arms its expiry. The entry lives for
-    /// the table's `expire` or for `keep`, whichever is longer.
+    /// Passes the entry of `key` to `write`, a fresh one for a new key, and re-arms its expiry. The entry lives for the
+    /// table's `expire` or, if that is longer, for `keep`, rounded up; in any case for at most 366 days.
     pub fn with<R>(
         &self,
         key: Key,
@@ -118,7 +118,7 @@ impl Table {
     /// Calls `write` with each key's index in the list, its entry and the current time, shard by shard. Equal keys come
     /// in the order of the list. Within a shard, the time never goes back, even if this thread's clock is behind.
     ///
-    /// All rows are read before the first is written, so that the memory fetches overlap.
+    /// Up to 32 rows are read before the first of them is written, so that the memory fetches overlap.
     pub fn with_batch(
         &self,
         keys: &[(Key, Duration)],
@@ -150,9 +150,9 @@ impl Table {
         }
     }
 
-    /// Reads the rows of a batch, whose groups have these ends, and returns their numbers: 0 for a key without a row.
-    /// Taking a lock waits for all reads before it, so the shards are locked together. A shard that another thread has
-    /// locked is left out.
+    /// Reads the rows of a batch, whose groups have these ends, and returns the row numbers: 0 for a key without a row,
+    /// or with a shard that another thread has locked. Taking a lock waits for all reads before it, so the shards are
+    /// locked together.
     fn look(
         &self,
         keys: &[(Key, Duration)],
@@ -244,7 +244,8 @@ impl Table {
         self.shard(key).put_back(key, entry, left, now);
     }
 
-    /// Starts to record the keys of all writes and removals. Returns those recorded since the last call, in no order.
+    /// Starts to record the keys of all writes and removals. Returns the keys recorded since the last call, in no
+    /// order.
     pub fn track(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
     }
@@ -328,8 +329,8 @@ fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -
     &mut shard.expect("the shard of each key is locked").1
 }
 
-/// Locks a shard, even if a writer has panicked: at worst, it has left one entry half judged, and the table keeps
-/// serving.
+/// Locks a shard, even if a writer has panicked: at worst, the writer has left one entry half judged, and the table
+/// keeps serving.
 ///
 /// A shard is locked for less time than a thread takes to fall asleep. So a waiting thread first spins at growing
 /// intervals. It sleeps only when the holder of the lock is probably not running.

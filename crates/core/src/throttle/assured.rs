@@ -1,11 +1,12 @@
-//! Assured rates: the SLO by which a request bypasses those above it.
+//! Assured rates: a request within the assured rate of an SLO bypasses the SLOs above that one.
 //!
 //! ```text
 //! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! By the first SLO that has room in its assured rate, the request bypasses all SLOs after it. They are charged anyway,
-//! and so are their own assured rates, so that others wait longer.
+//! The first SLO with room in its assured rate lets the request bypass the SLOs after it, which are charged anyway. The
+//! assured rates of the SLOs in between, up to the last one that stops the request, are charged too. Other requests
+//! then wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -15,20 +16,20 @@ use crate::policy::{Case, Slo};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// An SLO by which a request bypasses others, and the range of these others.
+/// The SLO whose assured rate lets a request bypass others, and the range of SLOs that it bypasses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     /// The index of the SLO with the assured rate.
     pub(super) by: usize,
-    /// The last index that would delay or refuse the request.
+    /// The index of the last SLO that would delay or refuse the request.
     last: usize,
-    /// The number of SLOs in the chain. Those that a lookup adds are not bypassed.
+    /// The number of SLOs in the chain. SLOs that a lookup adds come after the chain, and are not bypassed.
     chain: usize,
-    /// How many more requests would bypass them at once.
+    /// The number of further requests of cost 1 that the assured rate would let through at once.
     remaining: u32,
 }
 
-/// An assured rate by which a request may bypass others: the index of its SLO, and its row.
+/// An assured rate that may let a request bypass SLOs, with the index of its own SLO, and its row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guarantee {
     pub(super) place: usize,
@@ -40,8 +41,8 @@ pub(super) struct Guarantee {
 pub(super) type Guarantees = ArrayVec<Guarantee, JUDGED_MAX>;
 
 impl Carried {
-    /// Finds the first SLO by whose assured rate a request can bypass the others. None if no SLO above
-    /// one with an assured rate stops the request, or if it is refused anyway.
+    /// Finds the first SLO whose assured rate has room for the request. None if there is none below the last SLO
+    /// that stops the request, or if an SLO that cannot be bypassed stops it.
     pub(super) fn find(
         cases: &[Case<'_>],
         judgements: &[Judgement],
@@ -58,7 +59,7 @@ impl Carried {
         let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).chain(chain..cases.len()).any(refuses);
-        // An SLO with rate 0 is closed for all. A protected application always has room for one more request.
+        // An SLO with rate 0 cannot be bypassed. A protected application always has room for one more request.
         let has_room = |law: &Law| law.protection().is_some() || law.gcra().is_some_and(Gcra::can_owe);
         let is_closed = (by + 1..=last).any(|place| stops(place) && !has_room(&cases[place].slo.law));
         let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cases[by].cost);
@@ -70,12 +71,13 @@ impl Carried {
         (self.by + 1..self.chain).contains(&place) && !judged.is_dry_run && judged.verdict != Verdict::Pass
     }
 
-    /// Whether the assured rate with this index is charged: the found SLO and all SLOs between it and `last` are.
+    /// Whether the assured rate of the SLO with this index is charged: that of `by`, and those of the SLOs between `by`
+    /// and `last`, are.
     pub(super) fn charges(self, place: usize) -> bool {
         (self.by..self.last).contains(&place)
     }
 
-    /// Records in the judgements which assured rates are used, and which verdicts are overruled.
+    /// Marks the judgements whose assured rates are charged, and those whose verdicts are overruled.
     pub(super) fn mark(self, judged: &mut [Judged], guarantees: &[Guarantee]) {
         for (place, judged) in judged.iter_mut().enumerate() {
             let is_guarantee = guarantees.iter().any(|guarantee| guarantee.place == place);
@@ -90,7 +92,7 @@ impl Carried {
 }
 
 impl Throttle {
-    /// The assured rate of a case on this node. None without one, or if no SLO is above. A dry run bypasses nothing.
+    /// The assured rate of a case on this node. None if its SLO has none, has no SLO above it, or is a dry run.
     #[inline]
     pub(super) fn assured(&self, case: &Case<'_>) -> Option<Assured> {
         case.assured.filter(|_| !case.slo.dry_run).and_then(|_| self.assured_by(case.slo))
@@ -107,7 +109,7 @@ impl Throttle {
     /// The assured rate of an SLO on this node.
     pub(super) fn assured_by(&self, slo: &Slo) -> Option<Assured> {
         let assured = slo.assured?;
-        // Each node assures an equal part: all of them together never assure more than the line says.
+        // Each node assures an equal part, so that all nodes together never assure more than the SLO's line says.
         Some(self.cluster_of(slo).map_or(assured, |cluster| assured.split(cluster.nodes())))
     }
 }

@@ -8,21 +8,21 @@ use crate::base::{Key, Quantile, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets, Reservations};
 use crate::table::{BoundedMap, Expiring};
 
-/// If more than one in this many bytes of the room is taken, a key is dropped when its last open ticket is closed.
+/// If more than one in this many bytes of the room is taken, a key's tickets are dropped when the last open one is
+/// closed.
 const CROWDED_AT: usize = 4;
 
-/// While more than half of the room is free, only one sweep in this many is done, because a sweep visits every
-/// auxiliary state.
+/// While at least half of the room is free, only one sweep in this many is done, because a sweep visits every value.
 const SWEEPS_SKIPPED: u32 = 30;
 
-/// The auxiliary states and the open tickets, with one limit in bytes. A law that finds no room here falls back to a
-/// simpler one.
+/// The auxiliary states and the open tickets, which share one limit in bytes. A law that finds no room here falls back
+/// to a simpler one.
 #[derive(Debug)]
 pub struct AuxStore {
     map: BoundedMap<Kept>,
     sweeps: AtomicU32,
-    /// The highest serial of the keys whose tickets have all been closed. A key that returns continues from it, so
-    /// that none of its earlier tickets closes a later one.
+    /// The highest serial of any key whose tickets have all been closed. A new key continues from it, so that a ticket
+    /// from an earlier life of the key never closes a later one.
     serials: AtomicU32,
 }
 
@@ -46,8 +46,8 @@ impl Expiring for Kept {
 enum Use<'l> {
     /// A request of this cost is judged by a law with an auxiliary state.
     Judge { law: &'l Law, cost: u32 },
-    /// A ticket is opened. The first ticket of a key has the serial after `last_serial`. If the SLO counts work, costs
-    /// are learned, and a new key begins with this estimate.
+    /// A ticket is opened or closed. The first ticket of a key has the serial after `last_serial`. `work` is set if the
+    /// SLO counts work: the estimate of costs with which a new key begins.
     Ticket { lease: Duration, last_serial: u32, work: Option<Quantile> },
 }
 
@@ -64,7 +64,7 @@ impl Use<'_> {
         Kept { aux, expires: now }
     }
 
-    /// Whether an existing value is for this use. A value for another use is replaced.
+    /// Whether an existing value is for this use. A `write` replaces a value for another use.
     fn owns(&self, aux: &AuxState) -> bool {
         match self {
             Use::Judge { law, .. } => law.owns(aux),
@@ -100,8 +100,8 @@ impl AuxStore {
         AuxStore { map: BoundedMap::new(bytes_max), sweeps: AtomicU32::new(0), serials: AtomicU32::new(0) }
     }
 
-    /// Passes the auxiliary state of `key` to `judge`: none if the law has none, or if a request of this cost finds
-    /// no room.
+    /// Passes the auxiliary state of `key` to `judge`, or None if the law has no such state, or if a request of this
+    /// cost finds no room.
     #[inline]
     pub fn with<R>(
         &self,
@@ -117,7 +117,7 @@ impl AuxStore {
         }
     }
 
-    /// Passes the auxiliary state of `key` to `write`, if it exists.
+    /// Passes the auxiliary state of `key` to `write`, or None if there is none.
     pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         match law.has_aux() {
             false => write(None),
@@ -141,7 +141,7 @@ impl AuxStore {
         }
     }
 
-    /// A copy of the auxiliary state that [`with`](AuxStore::with) would give: usually some kilobytes, 512 KiB at most.
+    /// A copy of the state that [`with`](AuxStore::with) would pass: usually a few kilobytes, at most 512 KiB.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<AuxState> {
         if !law.has_aux() {
             return None;
@@ -161,7 +161,7 @@ impl AuxStore {
         (taken <= self.map.room()).then_some(aux)
     }
 
-    /// Opens a ticket of `key` for a lease, and returns its serial, or None without room.
+    /// Opens a ticket of `key` for the time `lease`, and returns its serial. None if there is no room.
     pub fn open_ticket(
         &self,
         key: Key,
@@ -173,8 +173,8 @@ impl AuxStore {
         self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
-    /// Closes a ticket of `key`. `is_work`: whether its SLO counts work. `learned`: the cost, and the quantile to
-    /// learn. Returns false if the ticket is not open.
+    /// Closes a ticket of `key`. `is_work`: whether its SLO counts work. `learned`: the true cost, and the quantile
+    /// that the key's estimate aims at. Returns false if the ticket is not open.
     pub fn close_ticket(
         &self,
         key: Key,
@@ -198,7 +198,8 @@ impl AuxStore {
         })
     }
 
-    /// The estimate of a key's costs, from its earlier requests. None before the first cost, and without memory.
+    /// The estimate of a key's costs: that of all keys at first, then adapted to its own. None if the key has no
+    /// stored state of work.
     pub fn estimate(&self, key: Key) -> Option<Quantile> {
         match &self.map.at(key).get()?.aux {
             AuxState::Work(work) => Some(work.costs),
@@ -206,7 +207,7 @@ impl AuxStore {
         }
     }
 
-    /// The open tickets of all keys whose SLO counts work: reservations whose cost is not known yet.
+    /// The number of open tickets of keys whose SLO counts work: reservations whose true cost is not known yet.
     pub fn reservations(&self, now: Timestamp) -> usize {
         let open = self.map.pick(|_, kept| match &kept.aux {
             AuxState::Work(work) if !kept.is_over(now) => Some(work.open_at(now)),
@@ -224,7 +225,7 @@ impl AuxStore {
         self.map.pick(|key, _| Some(key)).flatten().collect()
     }
 
-    /// A copy of a key's auxiliary state or tickets, and the remaining lifetime.
+    /// A copy of a key's auxiliary state or tickets, and its remaining lifetime.
     pub fn kept(&self, key: Key, now: Timestamp) -> Option<(AuxState, Duration)> {
         let mut place = self.map.at(key);
         let kept = place.get().filter(|kept| !kept.is_over(now))?;
@@ -240,7 +241,7 @@ impl AuxStore {
         self.map.taken() as u64
     }
 
-    /// Drops values that have not been written for a long time. Call it once a second.
+    /// Drops expired values. While at least half of the room is free, most calls do nothing. Call it once a second.
     pub fn sweep(&self, now: Timestamp) {
         let is_crowded = self.map.taken() > self.map.room() / 2;
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(SWEEPS_SKIPPED) || is_crowded {
@@ -248,9 +249,9 @@ impl AuxStore {
         }
     }
 
-    /// Passes the value of `key` to `write`: a fresh one for a new key, or none without room for the write. A known
-    /// auxiliary state that finds no room starts again, since it has missed a write. Open tickets stay, and can still
-    /// be closed.
+    /// Passes the value of `key` to `write`: a fresh one if there is none for this use, or None if there is no room for
+    /// the write. A known auxiliary state without room is reset, since it has missed a write. Open tickets stay, and
+    /// can still be closed.
     fn write<R>(
         &self,
         key: Key,
@@ -278,8 +279,8 @@ impl AuxStore {
         written.expect("there is a value")
     }
 
-    /// Passes the value of `key` to `write` if it exists and is for this use. Its lifetime stays as it is. The write
-    /// must not make it larger, since it reserves no room; room that it frees is returned.
+    /// Passes the value of `key` to `write`, or None if there is none for this use. The value's lifetime stays as it
+    /// is. `write` must not enlarge the value, since no room is reserved; room that it frees is returned.
     fn write_known<R>(&self, key: Key, usage: &Use<'_>, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         let mut place = self.map.at(key);
         if !place.get().is_some_and(|kept| usage.owns(&kept.aux)) {
@@ -291,7 +292,7 @@ impl AuxStore {
                 (result, kept.aux.tickets().is_some_and(|tickets| tickets.is_empty()))
             })
             .expect("there is a value");
-        // While there is room, the next ticket finds the value and its memory again.
+        // While there is room, the value stays, so that the next ticket can reuse it and its memory.
         if is_over && self.map.taken() > self.map.room() / CROWDED_AT {
             place.remove();
         }

@@ -7,7 +7,7 @@ use crate::policy::BlockIndex;
 use crate::throttle::blocks::{KeyBlock, Operators};
 use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, Receipt, Throttle};
 
-/// A block in force.
+/// A block by fields or by key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     pub target: Target,
@@ -20,16 +20,16 @@ pub struct Block {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockUsage {
     pub operators: usize,
-    /// Keys that an SLO has blocked.
+    /// The number of keys that SLOs have blocked, without dry runs.
     pub keys: usize,
-    /// Keys that were not blocked, because too many already were.
+    /// How often a key was not blocked, because too many already were.
     #[serde(skip)]
     pub refused: u64,
 }
 
 impl Throttle {
-    /// Refuses all requests with these fields until a moment. A second block of the same fields replaces the first.
-    /// Returns a receipt if other nodes are to be notified.
+    /// Refuses all requests with these fields until the moment `until`. A second block of the same fields replaces the
+    /// first. Returns a receipt if other nodes are to be notified.
     ///
     /// ```
     /// # use slowlane_core::{base::{Request, Sample, Value}, policy::Policy, table::Sizing, throttle::Throttle};
@@ -63,7 +63,7 @@ impl Throttle {
         Ok(receipt)
     }
 
-    /// Restores blocks, whatever their origin. No other node is notified. Returns the number of blocks without room.
+    /// Restores blocks of any origin. No other node is notified. Returns the number of blocks that found no room.
     pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
         let blocks = blocks.into_iter();
         self.put_all(blocks.map(|Block { target, until, origin }| (target, Some(until), origin)), now)
@@ -83,8 +83,8 @@ impl Throttle {
         was_there
     }
 
-    /// The blocks in force: those of operators sorted by their fields, then at most `keys_max` blocked keys, those
-    /// that end first.
+    /// The blocks that have not ended, including those of dry runs: all blocks set by operators, sorted by their
+    /// fields, then at most `keys_max` blocks of keys, those that end first.
     pub fn blocks(&self, keys_max: usize, now: Timestamp) -> Vec<Block> {
         let operators = self.blocks.operators();
         let in_force = operators.blocks.iter().filter(|(_, blocked)| blocked.holds_at(now));
@@ -102,7 +102,7 @@ impl Throttle {
         blocks
     }
 
-    /// The block of an operator with this number, if it is in force at `now`.
+    /// The target of the operator block with this number, if the block is in force at `now`.
     pub fn operator_block(&self, number: u32, now: Timestamp) -> Option<Target> {
         let operators = self.blocks.operators();
         let is_it = |blocked: &Blocked| BlockedBy::Operator(number) == blocked.by && blocked.holds_at(now);
@@ -110,7 +110,7 @@ impl Throttle {
         found.map(|(fields, _)| Target::Fields(fields.clone()))
     }
 
-    /// The block of a key, if one is in force at `now`.
+    /// The block of a key, even one of a dry run, unless it has ended at `now`.
     pub fn key_block(&self, key: Key, now: Timestamp) -> Option<Block> {
         self.blocks.of_key(key, now).map(|block| Block::of_key(key, &block))
     }
@@ -134,20 +134,20 @@ impl Throttle {
         }
     }
 
-    /// The changes since the last call, for a store that passes them to other nodes. Changes are recorded from the
-    /// first call on.
+    /// The changes of blocks since the last call, for a store that passes them to other nodes. Changes are recorded
+    /// from the first call on.
     pub fn take_changes(&self) -> Changes {
         self.blocks.feed.take()
     }
 
-    /// Applies changes from other nodes, even those of blocks that have expired. They are not passed on again.
-    /// Returns the number of blocks without room.
+    /// Applies changes from other nodes, without passing them on again. A block that has already expired ends an
+    /// earlier one of the same target. Returns the number of blocks that found no room.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
         let changes = changes.into_iter();
         self.put_all(changes.map(|Change { target, until }| (target, until, BlockOrigin::Slo(None))), now)
     }
 
-    /// Sets or ends blocks. Returns the number of blocks without room.
+    /// Sets or ends blocks. Returns the number of blocks that found no room.
     fn put_all(
         &self,
         blocks: impl Iterator<Item = (Target, Option<Timestamp>, BlockOrigin)>,
@@ -157,7 +157,7 @@ impl Throttle {
         let (policy, mut index) = self.index(&operators);
         let mut without_room = 0;
         for (target, until, origin) in blocks {
-            // Blocks from other nodes may be wrong: none may be longer than one set here.
+            // Blocks from other nodes may be wrong, so none may last longer than one set on this node can.
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
                 (Target::Fields(fields), Some(until)) => {
@@ -179,7 +179,7 @@ impl Throttle {
         without_room
     }
 
-    /// The policy in force, and an index to try further blocks on.
+    /// The policy in force, and an index of the operators' blocks, to which further blocks can be added.
     fn index(&self, operators: &Operators) -> (InForce, BlockIndex) {
         let policy = self.policy();
         let index = operators.index(&policy);

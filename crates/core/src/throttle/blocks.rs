@@ -16,7 +16,7 @@ use crate::throttle::changes::Feed;
 /// The maximum number of blocks that operators can set.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The maximum number of blocked keys, about 5 MB. Further keys are not blocked.
+/// The maximum number of blocked keys, which take about 5 MB. Further keys are not blocked.
 pub const KEY_BLOCKS_MAX: usize = 100_000;
 
 /// A block that cannot be set. The message gives the remedy.
@@ -43,7 +43,7 @@ pub enum BlockOrigin {
     Operator,
     /// The option `block` of an SLO. None if the block comes from another node.
     Slo(Option<SloId>),
-    /// The same for an SLO with `dry_run=yes`: it blocks nothing.
+    /// The option `block` of an SLO with `dry_run=yes`: no request is really refused.
     DryRun(Option<SloId>),
 }
 
@@ -87,8 +87,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Sets a block with its own number, if the policy can index it. A block that has already expired ends the previous
-    /// one.
+    /// Sets a block with a new number, if the policy can index it. A block that has already expired ends the previous
+    /// block of the same fields.
     pub(super) fn set(
         &mut self,
         fields: Fields,
@@ -121,7 +121,7 @@ impl Operators {
         self.blocks.len() < before
     }
 
-    /// The blocks, indexed for a policy. A block for which the policy has no room is dropped.
+    /// The blocks, indexed for a policy. A block for which the policy has no room is left out of the index.
     pub(super) fn index(&self, policy: &Policy) -> BlockIndex {
         let mut index = BlockIndex::default();
         for (fields, blocked) in &self.blocks {
@@ -141,7 +141,7 @@ impl Blocks {
         self.operators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The block of a request's key under one of its SLOs.
+    /// The block of a request's key under one of its SLOs. The block of a dry run applies only to dry runs.
     #[inline]
     pub(super) fn find(&self, case: &Case<'_>, now: Timestamp) -> Option<Blocked> {
         if self.keys.is_empty() { None } else { self.of_case(case, now) }
@@ -154,7 +154,7 @@ impl Blocks {
         holds.then_some(Blocked { by: BlockedBy::Slo(case.key), until: block.until })
     }
 
-    /// Blocks the key of a request that its SLO has refused, if the SLO has the option `block`.
+    /// Blocks the key of a request if the verdict is a refusal and the SLO has the option `block`.
     #[inline]
     pub(super) fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         // Few verdicts are refusals, so the option of the SLO is rarely read.
@@ -173,13 +173,13 @@ impl Blocks {
         }
     }
 
-    /// The block of a key, if one is in force at `now`.
+    /// The block of a key, even one of a dry run, unless it has ended at `now`.
     pub(super) fn of_key(&self, key: Key, now: Timestamp) -> Option<KeyBlock> {
         self.keys.at(key).get().filter(|block| !block.is_over(now)).copied()
     }
 
-    /// Blocks a key. A block of the same origin (a dry run or not) that ends later stays. Returns false if there are
-    /// too many.
+    /// Blocks a key, unless it has a block of the same kind (of a dry run or not) that ends no sooner. Returns false if
+    /// too many keys are blocked.
     pub(super) fn put(&self, key: Key, block: KeyBlock, now: Timestamp) -> bool {
         let mut place = self.keys.at(key);
         let is_dry_run = block.origin.is_dry_run();
@@ -188,7 +188,7 @@ impl Blocks {
         place.get().is_some_and(stays) || place.put(block, now)
     }
 
-    /// All blocks of keys in force at `now`.
+    /// All blocks of keys that have not ended at `now`, including those of dry runs.
     pub(super) fn of_keys(&self, now: Timestamp) -> impl Iterator<Item = (Key, KeyBlock)> {
         self.keys.pick(move |key, block| (!block.is_over(now)).then_some((key, *block))).flatten()
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{Target, Timestamp};
 
-/// The maximum number of unread changes of each kind: by operators, and of keys. Further ones replace the oldest of
-/// their kind, so that blocks caused by clients never displace a change by an operator.
+/// The maximum number of unread changes of each kind: of blocks by fields, and of blocks by key. A further change
+/// replaces the oldest of its kind, so that blocks caused by clients never displace those that operators set.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
@@ -30,7 +30,7 @@ pub enum Reach {
     Here,
 }
 
-/// Shows the operator who set a block on which nodes it is in force. The reader of the changes fills it in.
+/// Shows an operator on which nodes a new block is in force. The reader of the changes fills in the answer.
 #[derive(Clone, Debug, Default)]
 pub struct Receipt(Arc<AtomicU8>);
 
@@ -44,7 +44,7 @@ impl Receipt {
     }
 }
 
-/// A change by an operator, with the receipt of a block.
+/// A change by an operator, with a receipt if it sets a block.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     pub change: Change,
@@ -62,7 +62,7 @@ pub struct Changes {
     pub lost: u64,
 }
 
-/// Records changes, but only after a reader has called for the first time.
+/// Records changes, but only after a reader has called `take` for the first time.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     has_reader: AtomicBool,
@@ -70,7 +70,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Records a change. Returns the receipt of a block of fields, if there is a reader.
+    /// Records a change, if there is a reader. Returns a receipt if the change sets a block of fields.
     pub(super) fn note(&self, change: impl FnOnce() -> Change) -> Option<Receipt> {
         if !self.has_reader.load(Relaxed) {
             return None;

@@ -1,4 +1,4 @@
-//! The decision on a batch: requests of one key in order, rows of one shard together.
+//! The decision on a batch: requests of one key are judged in order, and rows of one shard together.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::throttle::Throttle;
 use crate::throttle::assured::{Carried, Guarantee};
 
 impl Throttle {
-    /// Decides the requests of a batch, and counts them. Verdicts, rows and auxiliary states are the same as when
-    /// deciding one by one. The results replace the content of `decisions`.
+    /// Decides the requests of a batch, and counts them. Verdicts, rows and auxiliary states are the same as if each
+    /// request were decided by itself. The results replace the content of `decisions`.
     ///
     /// ```
     /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::Throttle};
@@ -59,7 +59,7 @@ impl Throttle {
             if pending.must_settle_before(case.plan) {
                 self.settle(&mut pending, batch, now, decisions);
             }
-            // A node of a cluster that holds requests draws at random which of them may wait for a slot of other nodes.
+            // In a cluster, a node that holds requests draws at random which of them may wait for slots of other nodes.
             let draws = case.plan.draws || self.cluster.is_some();
             let sample = if draws { sample() } else { Sample::MIDDLE };
             decisions.push_ruling(Ruling::unruled(case.key, case.plan.id, cost));
@@ -71,7 +71,7 @@ impl Throttle {
         self.settle(&mut pending, batch, now, decisions);
     }
 
-    /// Decides a request under several SLOs, one with a sketch, or one that an operator may have blocked.
+    /// Decides a request that has several SLOs or an SLO with a sketch, or that an operator may have blocked.
     #[cold]
     fn decide_several(
         &self,
@@ -109,7 +109,8 @@ impl Throttle {
         decisions.only()
     }
 
-    /// If the SLO counts work, the request reserves the cost that its own key has learned.
+    /// If the SLO counts work, adjusts the reservation to the estimate of the request's own key and to this node's
+    /// part.
     #[inline]
     pub(super) fn reserve(&self, case: &mut Case<'_>) {
         if case.slo.ends.is_work() {
@@ -201,8 +202,9 @@ impl Throttle {
         decisions.put(place, decision);
     }
 
-    /// If a request is let through, asks the application of the first SLO that protects one. Returns the number of the
-    /// request there, for its ticket. Any other SLOs that protect only count the request.
+    /// If a request is let through, asks the application of the first SLO that protects one, and revises the decision
+    /// by the answer. Returns the request's number there, for its ticket. Other SLOs that protect merely count the
+    /// request.
     fn ask_gate(
         &self,
         decision: &mut Decision,
@@ -241,7 +243,8 @@ impl Throttle {
         id.bits()
     }
 
-    /// Whether one of these SLOs carries the request past a full application above. If so, its assured rate is charged.
+    /// Whether the assured rate of one of these SLOs lets the request bypass a full application. If so, that rate is
+    /// charged, unless it already was.
     fn is_assured(&self, below: &[Case<'_>], application: Key, judged: &[Judged], now: Timestamp) -> bool {
         let is_full = |view: ProtectView| view.waiting > 0 || view.inside >= view.limit;
         self.gates.view(application).is_some_and(is_full)
@@ -256,19 +259,19 @@ impl Throttle {
             })
     }
 
-    /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the request, the
-    /// others count it as received, but not as admitted. For that, their rows are restored first. Auxiliary states
-    /// are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
+    /// Decides a request under several SLOs in one step, by the strictest verdict. If one SLO denies the request, the
+    /// rows of the others are restored, and count it as received but not as admitted. Auxiliary states are written only
+    /// after all SLOs have judged. The assured rate of an SLO may overrule the SLOs above it.
     ///
-    /// Sketches come first, and take the request back if another SLO denies it. A sketch that denies it leaves no new
-    /// row.
+    /// Sketches judge first, and take the request back if another SLO denies it. If a sketch denies it, no new row is
+    /// stored.
     pub(super) fn decide_together(
         &self,
         cases: &[Case<'_>],
         asked: (&Batch<'_, '_>, usize),
         mut arrival: Arrival,
     ) -> Decision {
-        // The strictest of several delays is final.
+        // The longest of several delays is final: the request waits in no queue of the cluster.
         arrival.may_hold = false;
         let mut cases: ArrayVec<Case<'_>, JUDGED_MAX> = cases.iter().copied().collect();
         cases.iter_mut().for_each(|case| self.reserve(case));
@@ -323,8 +326,8 @@ impl Throttle {
         decision
     }
 
-    /// Writes the part of a decision under one of several SLOs into its row. The row keeps the state from the
-    /// judgement, or goes back to `before`.
+    /// Writes the part of a decision that concerns one of several SLOs into the SLO's row. The row keeps the state from
+    /// the judgement, or is first reset to `before`. A refusal may start a block.
     fn settle_one(
         &self,
         case: &Case<'_>,
@@ -367,7 +370,7 @@ impl Throttle {
         }
     }
 
-    /// Refuses a request that an operator has blocked. It counts as received under all of its SLOs.
+    /// Refuses a request that an operator has blocked. The rows of all its SLOs count it as received; sketches do not.
     #[cold]
     pub(super) fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
         let in_rows = cases.iter().filter(|case| case.slo.law.sketched().is_none());
@@ -411,7 +414,8 @@ impl Throttle {
         judgement
     }
 
-    /// A refusal may start a block, unless its only cause is the silence of the store: that is not the client's fault.
+    /// A refusal may start a block, unless the SLO refuses all requests because the store is silent, which is not the
+    /// client's fault.
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         if !verdict.is_let_through()
@@ -421,8 +425,8 @@ impl Throttle {
         }
     }
 
-    /// Judges a request, but leaves the rate of admitted work as it is: this rate counts true costs, which are known
-    /// only at the end.
+    /// Judges a request. If its SLO counts work, the rate of admitted work stays as it is: that rate counts true costs,
+    /// which are known only at the end.
     #[inline]
     fn judge_keeping_rate(
         &self,
@@ -488,7 +492,7 @@ impl Throttle {
         }
     }
 
-    /// Judges a request under a law that nodes share. None if this node decides alone.
+    /// Judges a request under an SLO that nodes share or divide. None if the SLO is this node's own, or the cost is 0.
     pub(super) fn judge_shared(
         &self,
         case: &Case<'_>,
@@ -501,7 +505,8 @@ impl Throttle {
             Way::Judge => cluster.judge(case.key, &share, entry, arrival),
             Way::Foresee | Way::Refused => cluster.foresee(case.key, &share, entry, arrival),
         });
-        // Without room for one more shared key, or without a store, the node takes a part of the rate for itself.
+        // This node judges alone if nodes divide the SLO, if no further shared key finds room, or if counts are shared
+        // and the store is silent.
         Some(shared.unwrap_or_else(|| self.law_alone(case.slo).judge(entry, None, arrival)))
     }
 }
@@ -534,18 +539,18 @@ pub(super) fn refusal(cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) ->
     decision
 }
 
-/// The block of a key that decides, unless the request bypasses it by an assured rate.
+/// The block of a key that decides: the first one that the request does not bypass by an assured rate.
 fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> Option<Blocked> {
     let in_force =
         cases.iter().zip(judgements).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
     in_force.filter_map(|((case, judgement), _)| case.blocked(judgement)).next()
 }
 
-/// How far a judgement counts.
+/// The state that a judgement changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Judge,
-    /// Auxiliary states and views stay as they are.
+    /// Auxiliary states and the cluster's local views stay as they are.
     Foresee,
     /// As `Foresee`, for a request that a sketch has refused: no state of a new key is stored.
     Refused,

@@ -1,5 +1,5 @@
-//! Additions of Envoy's rate limit service to a decision: a limit that the request brings, hits of a refused request,
-//! and the time until a quota is full again.
+//! Additions to a decision for Envoy's rate limit service: a limit that the request brings, the hits of a refused
+//! request, and the time until a quota is full again.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ impl Throttle {
         }
     }
 
-    /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count anyway, because the
-    /// cost of an answer is reported after it is spent. A request without hits is refused by a window that holds more
-    /// than its limit. Other laws count only the requests that they let through, and a blocked request counts nowhere.
-    /// A single hit that has several limits counts under all of them or none, as everywhere in slowlane.
+    /// Adapts a decision to the rules of Envoy's service. Hits of a refused request count in windows anyway, because
+    /// the cost of a response is reported after it is spent. A request with 0 hits is refused by a window that holds
+    /// more than its limit. Other laws count only the requests that they let through, and a blocked request counts
+    /// nowhere. A single hit that has several limits counts under all of them or none, as everywhere in slowlane.
     pub fn count_as_envoy<'s>(
         &self,
         decision: &mut Decision,

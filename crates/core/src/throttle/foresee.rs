@@ -1,4 +1,4 @@
-//! The decision that a request would get, without making it.
+//! The decision that a request would get, found without counting the request.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::throttle::decide::{Way, combine, refusal};
 use crate::throttle::gates::Outlook;
 use crate::throttle::sketches::Staged;
 
-/// A decision that was not made, with the reasons for it.
+/// A decision that a request would get, with the reasons for it.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     pub decision: Decision,
@@ -32,7 +32,7 @@ pub struct View {
     pub formula: String,
     /// The used part of a quota. None: the law has a rate.
     pub used: Option<Used>,
-    /// The formula of its assured rate. None without one, or if no SLO is above.
+    /// The formula of the SLO's assured rate. None if it has none, or if no SLO is above it.
     pub assured: Option<String>,
     pub judgement: Judgement,
 }
@@ -156,7 +156,7 @@ impl Throttle {
         View { found: self.table.row(case.key, arrival.now), formula, used: None, assured: None, judgement }
     }
 
-    /// The formula of a law that nodes share. None if this node decides alone.
+    /// The formula of an SLO that nodes share or divide. None if the SLO is this node's own, or the cost is 0.
     fn explain_shared(&self, case: &Case<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
         let cluster = self.cluster_of(case.slo).filter(|_| arrival.cost > 0)?;
         let shared =
@@ -168,8 +168,8 @@ impl Throttle {
     }
 }
 
-/// The verdict of a protected application on one more request. A client that has used little waits for less than the
-/// whole queue.
+/// The verdict of a protected application on one more request, and its explanation. A client that has used little waits
+/// for less than the whole queue.
 fn of_gate(of: &Outlook) -> (Verdict, String) {
     let &ProtectView { limit, inside, waiting, slow_down, .. } = &of.view;
     let state = format!("{inside} inside, limit {limit}, {waiting} waiting, slow-down {slow_down:.2}");

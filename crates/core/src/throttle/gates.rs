@@ -14,13 +14,13 @@ use crate::policy::Asker;
 /// The maximum number of protected applications. Any others are not protected.
 const GATES_MAX: usize = 1_024;
 
-/// An application without a request is forgotten after this time.
+/// An application without requests is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// The maximum number of group names that a gate keeps. Before it adds one more, it drops them all.
 const NAMES_MAX: usize = 1_024;
 
-/// The maximum number of groups of an application that operators are shown.
+/// The maximum number of an application's groups that are shown to operators.
 const GROUPS_SHOWN: usize = 5;
 
 /// A protected application, for operators.
@@ -29,7 +29,7 @@ pub struct Protected {
     pub slo: SloId,
     pub key: Key,
     pub view: ProtectView,
-    /// The groups with waiting requests that have the most requests.
+    /// Of the groups with waiting requests, those with the most requests, the largest first.
     pub groups: Vec<Group>,
 }
 
@@ -38,7 +38,7 @@ pub struct Protected {
 pub struct Group {
     /// The field and its value, such as `network 203.0.113.0/24`.
     pub name: String,
-    /// Its requests, waiting or inside.
+    /// The number of its requests, waiting or inside.
     pub requests: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Group {
 pub(super) struct Outlook {
     pub(super) view: ProtectView,
     pub(super) wait: Duration,
-    /// The other group with waiting requests that has the most requests.
+    /// Of the other groups with waiting requests, the one with the most requests.
     pub(super) behind: Option<Group>,
 }
 
@@ -55,7 +55,8 @@ pub(super) struct Outlook {
 #[derive(Debug, Default)]
 pub(super) struct Gates(RwLock<HashMap<Key, Arc<Mutex<Gate>>>>);
 
-/// The state of one application. Several connections pass moments to it, so the last one may be ahead of `now`.
+/// The state of one application. Several connections call it, each with its own `now`, so `last` may be ahead of the
+/// `now` of a call.
 #[derive(Debug)]
 struct Gate {
     slo: SloId,
@@ -83,7 +84,7 @@ impl Gates {
     }
 
     /// Asks the application to admit a request that all SLOs let through. Returns its number for the ticket (or 0), its
-    /// verdict under the SLO that protects, and whether its turn may move. None: too many applications are protected.
+    /// verdict under the SLO that protects, and whether it waits for a turn. None: too many applications are protected.
     pub(super) fn arrive(
         &self,
         judged: &Judged,
@@ -112,7 +113,7 @@ impl Gates {
         })
     }
 
-    /// The turn of a request that waits, or has waited a moment ago.
+    /// The turn of a request that waits, or that waited until a moment ago.
     pub(super) fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
         let id = Id::from_bits(u32::try_from(number).ok()?);
         let gate = self.find(key)?;
@@ -126,12 +127,12 @@ impl Gates {
         self.with(key, number, now, |protect, id, now, _| protect.admit(id, now));
     }
 
-    /// Removes a request that is gone before its turn, or before its end.
+    /// Removes a request that was abandoned before its turn, or before its end was reported.
     pub(super) fn leave(&self, key: Key, number: u64, now: Timestamp) {
         self.with(key, number, now, |protect, id, now, released| protect.abandon(id, now, released));
     }
 
-    /// Records the end of a request. Returns false if its end is already known, or its lease is over.
+    /// Records the end of a request. Returns false if its end is already known, or its lease has expired.
     pub(super) fn end(&self, key: Key, number: u32, now: Timestamp) -> bool {
         self.with(key, number.into(), now, |protect, id, now, released| protect.end(id, now, None, released))
             == Some(true)
@@ -233,7 +234,7 @@ impl Gate {
     }
 
     /// Calls the law, and notifies requests whose turn has come, or that have waited for too long. Also returns the
-    /// moment.
+    /// moment of the call, which never goes back.
     fn call<R>(
         &mut self,
         now: Timestamp,

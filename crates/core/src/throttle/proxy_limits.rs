@@ -10,17 +10,17 @@ use crate::throttle::Throttle;
 /// The limit that a proxy needs to decide by its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyLimits {
-    /// All of its requests pass.
+    /// All requests of the key pass.
     Unlimited,
-    /// Its rules cannot implement the law, or the request has several SLOs: the proxy must query slowlane.
+    /// The proxy must query slowlane: its rules cannot implement the SLO, or a request may have several SLOs.
     Ask,
-    /// All of its requests are refused until this moment.
+    /// All requests of the key are refused until this moment.
     Refused(Timestamp),
     /// Requests take slots of a bucket (GCRA).
     Paced(Paced),
 }
 
-/// A bucket, in the form of a proxy's own rules.
+/// A bucket, in the form that a proxy's own rules use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paced {
     /// The time of one request.
@@ -29,11 +29,11 @@ pub struct Paced {
     pub burst: Duration,
     /// The longest delay. Zero: the law refuses instead.
     pub max_delay: Duration,
-    /// The moment at which the bucket is full again, including the requests of all proxies.
+    /// The moment at which the bucket is full again, after the requests of all proxies.
     pub tat: Timestamp,
 }
 
-/// The end of a refusal at a rate of 0, which really has none. The proxy gets an update long before this time.
+/// The time until the end of a refusal at a rate of 0, which really never ends. The proxy gets an update long before.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {
@@ -87,8 +87,9 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy has admitted, and counts those that it has refused: they start a block, if the
-    /// SLO has the option. Nothing is charged if their law has no bucket, because the proxy must then query slowlane.
+    /// Charges requests that a proxy has admitted, and counts those that it has refused, which start a block if the SLO
+    /// has the option. Nothing is counted if the proxy must query slowlane instead: if a request may have several SLOs,
+    /// or the law has no bucket and is neither unlimited nor closed.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
@@ -114,7 +115,7 @@ impl Throttle {
         });
     }
 
-    /// The moment at which the bucket of a key is full again. If nodes share the bucket, it is the one of all nodes.
+    /// The moment at which the bucket of a key is full again: the common bucket of all nodes, if they share one.
     fn tat(&self, case: &Case<'_>, now: Timestamp) -> Option<Timestamp> {
         if let Some((cluster, share)) = self.shared(case.slo) {
             return cluster.tat(case.key, &share, now);
@@ -123,14 +124,14 @@ impl Throttle {
         Some(self.law_of(case).gcra()?.owing().tat(&entry, now))
     }
 
-    /// The law of an SLO on this node: a part of it, if each node has a part.
+    /// The law of an SLO on this node: only a part of the rate, if nodes divide the SLO.
     fn law_of(&self, case: &Case<'_>) -> Law {
         if self.shared(case.slo).is_some() { case.slo.law } else { self.law_alone(case.slo) }
     }
 }
 
-/// The case of requests that fall under only one SLO. None if the SLO leads to another one, even if the fields of that
-/// one are unknown: a proxy knows only the fields of a key.
+/// The case of requests that fall under only one SLO. None if that SLO leads to another one, even to one whose fields
+/// are missing here: a proxy knows only the fields of a key.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
         [case] if case.plan.is_alone => Some(case),

@@ -22,7 +22,7 @@ struct SloCounts {
     /// The [state shape](Rule::state_shape) of its law.
     shape: u64,
     sketch: Arc<Sketch>,
-    /// No SLO of the policy in force uses these counts, but a request may still be decided under the previous policy.
+    /// Whether no SLO of the policy in force uses these counts. Requests may still be decided under the previous one.
     is_over: bool,
 }
 
@@ -33,7 +33,7 @@ impl Sketches {
         sketches
     }
 
-    /// Prepares the counts of a policy that is about to be in force.
+    /// Prepares the counts of a policy that is about to be put in force.
     pub(super) fn begin(&self, policy: &Policy) {
         let before = self.0.load();
         let counts = |slo: &Slo| {
@@ -66,7 +66,7 @@ fn find<'c>(all: &'c [SloCounts], slo: &Slo) -> Option<&'c Arc<Sketch>> {
     all.iter().find(own).map(|counts| &counts.sketch)
 }
 
-/// The SLOs of a request; those with a sketch come with their judgement.
+/// The SLOs that take part in the decision on a request, with the judgements of those that have a sketch.
 #[derive(Default)]
 pub(super) struct Staged<'p> {
     pub(super) cases: ArrayVec<Case<'p>, JUDGED_MAX>,
@@ -74,7 +74,7 @@ pub(super) struct Staged<'p> {
 }
 
 impl<'p> Staged<'p> {
-    /// Consults the sketches with `judge`, which gets a flag for a first stage.
+    /// Consults the sketches with `judge`, whose flag says whether the sketch is a first stage.
     ///
     /// A first stage decides alone on a request within its rate, and takes no part in the decision on a request beyond
     /// it.
@@ -120,7 +120,7 @@ impl<'p> Staged<'p> {
         self.judgements.push(judgement);
     }
 
-    /// Whether a sketch refuses the request, so that it must leave no new row.
+    /// Whether a sketch refuses the request, so that no new row may be stored for it.
     pub(super) fn is_refused(&self) -> bool {
         let refuses = |(case, judgement): (&Case<'_>, &Option<Judgement>)| {
             !case.slo.dry_run && judgement.is_some_and(|judgement| !judgement.verdict.is_let_through())
@@ -129,7 +129,7 @@ impl<'p> Staged<'p> {
     }
 }
 
-/// Whether requests beyond the rate are decided by the SLOs after it.
+/// Whether the SLO is a first stage: the SLOs after it decide on requests beyond its rate.
 fn is_first_stage(case: &Case<'_>) -> bool {
     !case.slo.dry_run && case.slo.law.sketched().is_some_and(|law| law.is_first_stage)
 }
@@ -140,7 +140,8 @@ impl Throttle {
         find(&self.sketches.0.load(), slo).cloned()
     }
 
-    /// Consults the sketches of a request, and counts it in them. Sets the moment of the arrival to that of the count.
+    /// Consults the sketches of a request, which count it if they admit it; a first stage counts it in any case. Sets
+    /// the moment of the arrival to that of the count.
     #[inline]
     pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
         Staged::new(cases, &self.sketches, |case, sketch, is_stage| {

@@ -1,4 +1,4 @@
-//! The state of a throttle: the policy in force, the table, and the auxiliary states.
+//! The throttle: the policy in force, and all state that decisions read and write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::throttle::blocks::Blocks;
 use crate::throttle::gates::{Gates, Protected};
 use crate::throttle::sketches::Sketches;
 
-/// The policy in force, the table, and the auxiliary states.
+/// The policy in force, the table, the sketches, the auxiliary states, the blocks and the gates.
 #[derive(Debug)]
 pub struct Throttle {
     policy: ArcSwap<Policy>,
@@ -39,12 +39,13 @@ pub type InForce = Guard<Arc<Policy>>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuxUsage {
     pub bytes: u64,
-    /// Requests judged by a simpler law because there was no room, or whose ticket was not stored.
+    /// The number of requests for which there was no room: a simpler law judged, a ticket was not stored, or an
+    /// application could not be protected.
     pub fallbacks: u64,
 }
 
 impl Throttle {
-    /// The auxiliary states take up at most `annex_bytes_max` bytes in addition to the table.
+    /// The auxiliary states and the open tickets take up at most `annex_bytes_max` bytes in addition to the table.
     pub fn new(policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
         Throttle {
             sketches: Sketches::of(&policy),
@@ -75,7 +76,7 @@ impl Throttle {
         self.cluster().filter(|_| slo.sharing != Sharing::Local)
     }
 
-    /// The cluster, and the shared numbers of an SLO. None if each node uses a part or all of the SLO alone.
+    /// The cluster, and the way in which its nodes share an SLO. None if each node uses a part or all of the SLO alone.
     #[inline]
     pub(super) fn shared<'s>(&'s self, slo: &'s Slo) -> Option<(&'s Cluster, Share<'s>)> {
         let cluster = self.cluster()?;
@@ -139,8 +140,9 @@ impl Throttle {
         &self.aux_store
     }
 
-    /// Removes expired state, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
-    /// that nodes share. Decisions remove none of these. Expired rows are removed by writes to the table.
+    /// Removes expired state, in the first call of a second: auxiliary states, open tickets, unused sketches, blocks,
+    /// idle protected applications, and the keys that nodes share. Decisions remove none of these. Expired rows are
+    /// removed by writes to the table.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();
         if self.swept_s.swap(second, Relaxed) == second {
@@ -178,7 +180,7 @@ impl Throttle {
         AuxUsage { bytes: self.aux_store.bytes(), fallbacks: self.fallbacks.load(Relaxed) }
     }
 
-    /// Counts a request for which the auxiliary states had no room.
+    /// Counts a request for which there was no room: in the auxiliary states, or among the protected applications.
     pub(super) fn count_fallback(&self) {
         self.fallbacks.fetch_add(1, Relaxed);
     }

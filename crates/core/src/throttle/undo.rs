@@ -8,10 +8,10 @@ use crate::policy::{Policy, Slo, Work};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// The effect of a reported end, in rising order: of the effects under several SLOs, the strongest is reported.
+/// The effect of a reported end, the weakest first. If the request has several SLOs, the strongest effect is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
-    /// No effect: the end was reported before, or the lease is over.
+    /// Nothing is given back: the end was reported before, or the lease has expired.
     Late,
     /// No effect yet: the report lacks the measure of the SLO's unit. The ticket stays open.
     Unmeasured,
@@ -20,8 +20,8 @@ pub enum Ended {
 }
 
 impl Throttle {
-    /// Takes back a delayed request whose client disconnected before its turn. Its slot is free again. `adaptive` has
-    /// no slots, so there the request stays counted.
+    /// Takes back an admitted request that will not proceed, such as one whose client disconnected before its turn. Its
+    /// slot is free again. `adaptive` has no slots, so the request stays counted there.
     pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
@@ -52,7 +52,7 @@ impl Throttle {
         }
     }
 
-    /// The turn of a held request. None: its delay is final, or its queue has ended.
+    /// The turn of a held request. None: its delay is final, or the request is no longer in a queue.
     pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
         let of_gate = self.gates.turn(key, number);
         of_gate.or_else(|| self.cluster().filter(|_| number != 0)?.turn(key, number))
@@ -66,7 +66,7 @@ impl Throttle {
         }
     }
 
-    /// Takes back a held request that its proxy does not hold.
+    /// Takes back a request that was to be held, but that its proxy does not hold.
     pub fn leave(&self, key: Key, number: u64, now: Timestamp) {
         self.gates.leave(key, number, now);
         if let Some(cluster) = self.cluster() {
@@ -74,15 +74,15 @@ impl Throttle {
         }
     }
 
-    /// Converts a decision to a refusal before it is sent, and takes it back.
+    /// Converts a decision to a refusal before the decision is sent, and takes the request back.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);
         decision.verdict = refusal;
         decision.set_turn(0);
     }
 
-    /// Ends an admitted request, under each SLO that counts it until then. It is no longer in flight, and a reservation
-    /// of work is corrected to the true cost.
+    /// Ends an admitted request under each SLO that counts it until its end. The request is no longer in flight, and a
+    /// reservation of work is corrected to the true cost.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, ending: &Ending, now: Timestamp) -> Ended {
         let of = |counted: &Counted| match policy.slo(counted.slo) {
             Some(slo @ Slo { work: Some(work), .. }) => {
@@ -111,7 +111,7 @@ impl Throttle {
         if ended > 0 { Ended::Counted } else { Ended::Late }
     }
 
-    /// Charges the difference between a reservation and the cost, or gives it back. If there was no memory for the
+    /// Charges the difference between a reservation and the true cost, or gives it back. If there was no memory for the
     /// ticket, the reservation stays, because a second report would look like the first.
     fn settle_work(
         &self,

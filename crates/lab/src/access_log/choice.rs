@@ -45,8 +45,9 @@ impl Choice {
     }
 
     /// The format that fits the most lines completely. In a tie, or if none fits, the one that fits the most lines up
-    /// to its wanted items. Among equals, the most wraps win, because a host at the start of a line would match a wrap
-    /// too; then the first format. For JSON with unknown keys, also returns the options to read it.
+    /// to its wanted items, then the one that knows the most JSON keys. Among equals, the most wraps win, because a
+    /// host at the start of a line would match a wrap too; then the first format. For JSON with unknown keys, also
+    /// returns the options to read it.
     fn recognised(&self, lines: &[&[u8]], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let mappings: Vec<Mapping> =
             mappings.iter().filter(|mapping| mapping.is_structural()).cloned().collect();

@@ -8,8 +8,8 @@ use memchr::memchr;
 use crate::access_log::line::{Values, Wanted, find};
 use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
-/// A `--field` option, like `owner=%[var(txn.tenant)]`: a field, and the source of its value: an item of the format, a
-/// JSON key like `.tenant.id`, or a constant for every request.
+/// A `--field` option, like `owner=%[var(txn.tenant)]`. It names a field and the source of its value: an item of the
+/// format, a JSON key like `.tenant.id`, or a constant for every request.
 ///
 /// ```
 /// use slowlane_lab::access_log::Mapping;
@@ -23,7 +23,7 @@ pub struct Mapping {
     /// The noun of an item, or the constant value.
     pub(super) from: String,
     is_item: bool,
-    /// For the source: the number of the address that counts in a list, from the right.
+    /// For the field `source`: the number of the address that counts in a list, from the right.
     pub forwarded: Option<NonZeroUsize>,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum LogPart {
     Whole,
     /// One of the captures in `{a|b}`, numbered from 0.
     Capture(usize),
-    /// The method of the request line. The variants below are parts of it too, except `UriPath`.
+    /// The method of the request line. The variants below are parts of the request line too, except `UriPath`.
     Method,
     Uri,
     Path,

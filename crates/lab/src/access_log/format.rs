@@ -278,12 +278,12 @@ fn nginx_name(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The text in brackets, if the text begins with one, and the text after them. None: the bracket is not closed.
+/// The text between brackets, if `text` begins with `open`, and the text after them. None: the bracket is not closed.
 fn enclosed(text: &str, open: char, close: char) -> Option<(&str, &str)> {
     text.strip_prefix(open).map_or(Some(("", text)), |inside| inside.split_once(close))
 }
 
-/// The longest prefix of such characters, and the text after it.
+/// The longest prefix of characters for which `is_inside` is true, and the text after it.
 fn split_behind(text: &str, is_inside: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|letter| !is_inside(letter)).unwrap_or(text.len()))
 }

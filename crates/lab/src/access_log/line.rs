@@ -81,7 +81,7 @@ pub(super) enum ParseError {
     Binary,
     /// The line lacks a wrap that the others have.
     NoWrap(&'static str),
-    /// It is another field of the journal, not a proxy's line.
+    /// The line is another field of the journal, not a proxy's line.
     NoProxyLine,
 }
 

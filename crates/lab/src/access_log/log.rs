@@ -8,7 +8,7 @@ use slowlane_core::base::shown;
 
 use crate::access_log::{Choice, Lines, LogPlan, LogRecord, Mapping, Measure, ParseError, PlanError};
 
-/// The number of line numbers that are kept for each fault.
+/// The maximum number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
 
 /// The maximum number of kinds of fault that are counted separately. Faults of further kinds are counted with the last
@@ -37,10 +37,10 @@ pub(crate) struct Log {
 struct LogClock {
     /// The time added to all times since the clock went back.
     added_ns: u64,
-    /// The number of consecutive lines that are behind those before them by up to an hour, and the end of the last of
-    /// these requests.
+    /// The number of consecutive lines that are behind the log's time by `BACK_NS` to an hour, and the end of the last
+    /// request.
     behind: (u8, u64),
-    /// Where it went back: the time that the log had reached, and the number of the line.
+    /// Where the clock went back: the time that the log had reached, and the number of the line.
     back: Option<(u64, u64)>,
 }
 
@@ -55,7 +55,8 @@ const BACK_NS: u64 = HOUR_NS / 4;
 const BEHIND: u8 = 3;
 
 impl LogClock {
-    /// Corrects the time of a request after the clock went back. `come_to_ns` is the time that the log has reached.
+    /// Detects that the clock has gone back, and corrects the times of requests from then on. `come_to_ns` is the time
+    /// that the log has reached.
     fn set(&mut self, record: &mut LogRecord, come_to_ns: u64, line: u64) {
         record.at_ns = record.at_ns.saturating_add(self.added_ns);
         let end_ns = record.at_ns.saturating_add(record.took_ns.unwrap_or(0));
@@ -82,7 +83,7 @@ pub struct Faulty {
     pub count: u64,
     #[serde(rename = "first")]
     pub numbers: Vec<u64>,
-    /// The line could be read, but is not a request.
+    /// Whether the lines could be read, but are not requests.
     #[serde(skip)]
     pub is_read: bool,
 }
@@ -108,7 +109,7 @@ pub struct LogOutcome {
 }
 
 impl LogOutcome {
-    /// The number of lines that could not be read, or have no usable client.
+    /// The number of lines that could not be read, or had no usable client.
     pub fn unusable(&self) -> u64 {
         if self.format.is_none() {
             return self.lines;
@@ -155,12 +156,12 @@ impl Log {
         })
     }
 
-    /// Where its clock went back by an hour: the time before it, and the number of the line.
+    /// Where the log's clock went back by an hour: the time that the log had reached, and the number of the line.
     pub(crate) fn went_back(&self) -> Option<(u64, u64)> {
         self.clock.back
     }
 
-    /// Adopts the change of another log's clock, if it went back before this log began.
+    /// Adopts the change of another log's clock, if that clock went back before this log began.
     pub(crate) fn follow(&mut self, other: (u64, u64)) {
         let is_local = self.plan.as_ref().is_some_and(|plan| !plan.times.has_zone());
         if is_local && self.requests <= 2 && self.last_ns >= other.0 && self.clock.added_ns == 0 {
@@ -200,7 +201,7 @@ impl Log {
         false
     }
 
-    /// The time of its last request, or the latest time so far, if that is later.
+    /// The time of the log's last request, or the time that the log has reached, if that is later.
     pub(crate) fn ends_ns(&self) -> u64 {
         self.come_to_ns.max(self.last_ns)
     }

@@ -39,7 +39,7 @@ impl PlanError {
     }
 }
 
-/// The conversion of lines of a format to requests.
+/// The plan by which lines of one format are converted to requests.
 #[derive(Clone, Debug)]
 pub(crate) struct LogPlan {
     pub(super) format: Format,
@@ -145,7 +145,7 @@ impl LogPlan {
         })
     }
 
-    /// Reads the measures of work as well, as far as the format has them.
+    /// Adds the measures of work to the plan, as far as the format has them.
     pub(super) fn with_measures(mut self, given: &[Measure]) -> Result<LogPlan, PlanError> {
         self.measures = Measures::new(given, &mut Wanted::new(&self.format))?;
         Ok(self)
@@ -157,7 +157,7 @@ impl LogPlan {
             || self.names.iter().any(|name| name == field)
     }
 
-    /// Whether it has the website only in request lines with an absolute URI.
+    /// Whether its lines carry the website only in request lines with an absolute URI.
     pub(crate) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
         let is_host = |from: &Origin| matches!(from, Origin::Item { part: LogPart::Host, .. });
@@ -253,7 +253,7 @@ fn is_token(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
-/// None: the request came over a Unix socket.
+/// The address of the client. None: the request came over a Unix socket.
 fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     if text == b"-" || text.starts_with(b"unix") {
         return Ok(None);

@@ -52,7 +52,7 @@ const TIMES: &[(&str, TimeForm)] = &[
 /// Items with the duration; those without the connection's idle time come first.
 const DURATIONS: [&str; 6] = ["%Ta", "%Tu", "%Tt", "$request_time", "$request_ms", "$request_ns"];
 
-/// The number of units of a duration in a second, like 1000 for milliseconds.
+/// The number of a duration item's units in a second, like 1000 for milliseconds.
 pub(super) fn parts(noun: &str) -> u64 {
     match noun {
         _ if noun.starts_with("%T") || noun.ends_with("_ms") => 1_000,
@@ -94,7 +94,7 @@ impl Times {
         Some(Times { noun: noun.to_owned(), item, form, is_fine: false, is_of_end, ms, duration })
     }
 
-    /// Whether times have a zone. HAProxy's usual ones have none.
+    /// Whether times have a zone. HAProxy's usual times have none.
     pub(crate) fn has_zone(&self) -> bool {
         !matches!(&*self.noun, "%tr" | "%t")
     }
@@ -197,7 +197,7 @@ fn pair(ten: u8, one: u8) -> Option<u8> {
     (ten.is_ascii_digit() && one.is_ascii_digit()).then(|| (ten - b'0') * 10 + one - b'0')
 }
 
-/// A decimal number of units, `unit_ns` nanoseconds each.
+/// A decimal number of units of `unit_ns` nanoseconds each, in nanoseconds.
 fn decimal(text: &[u8], unit_ns: u64) -> Option<u64> {
     let (whole, fraction) = match memchr(b'.', text) {
         Some(point) => (&text[..point], Some(&text[point + 1..])),

@@ -20,7 +20,7 @@ type Strip = for<'l> fn(&'l [u8], &mut Piece) -> Option<Cow<'l, [u8]>>;
 /// The part of a line that a container runtime has written as a line of its own.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
-    /// The line continues in the next piece of the same stream.
+    /// Whether the line continues in the next piece of the same stream.
     is_open: bool,
     is_error: bool,
 }
@@ -130,8 +130,8 @@ impl Wraps {
         others.map(|wrap| Wraps { list: [&self.list[..], &[wrap]].concat(), is_open: [false; 2] })
     }
 
-    /// The proxy's line. A runtime cuts long lines, and a client could choose the beginning of the second piece, so no
-    /// piece is read as a line.
+    /// The proxy's line inside these wraps. A runtime cuts long lines, and a client could choose the beginning of the
+    /// second piece, so no piece is read as a line.
     pub(super) fn strip<'l>(&mut self, line: &'l [u8]) -> Result<Cow<'l, [u8]>, ParseError> {
         let (mut text, mut piece) = (Cow::Borrowed(line), Piece::default());
         for (name, strip) in self.list.iter().map(|&wrap| WRAPS[wrap]) {

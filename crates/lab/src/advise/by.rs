@@ -31,7 +31,7 @@ pub struct ProposedLines {
     /// The name of the map.
     pub map: String,
     pub map_lines: String,
-    /// The config lines that a user-defined type needs; empty for the built-in types.
+    /// The config lines that a user-defined type or a map of expressions needs; empty if neither is used.
     pub config: String,
 }
 
@@ -116,7 +116,7 @@ impl By {
         }
     }
 
-    /// The lines that declare a type of your own, and a map that is not built in.
+    /// The config lines that declare a user-defined type, and a map that is not built in.
     fn config(&self, digit: u16, method: Method) -> String {
         let (field, fields) = (self.looked_up(), self.fields().collect::<Vec<_>>());
         let is_own = OWN_TYPES.contains(&digit);
@@ -163,7 +163,7 @@ impl By {
         u32::from(digit) * 1_000 + 1
     }
 
-    /// A policy with one SLO of the type, for the requests that a line matches.
+    /// A policy with one SLO of the type, for the requests that a line of its map matches. All others are unlimited.
     fn policy(&self, digit: u16, slo: &str, method: Method, lines: &str) -> Result<Policy, AdviseError> {
         let (field, fields) = (self.looked_up().to_owned(), self.fields().map(str::to_owned).collect());
         let method = if self.is_by_address() { Method::Ip } else { method };

@@ -115,7 +115,7 @@ pub(super) struct Client {
     debts: [Debt; 22],
 }
 
-/// The requests of a second or a minute: of the last one, and of the busiest.
+/// The number of requests in a second or a minute: in the last one with requests, and in the busiest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     at: u64,
@@ -166,12 +166,12 @@ impl Client {
         }
     }
 
-    /// All requests, and those of the busiest minute and second.
+    /// The number of all requests, and of those in the busiest minute and second.
     pub(super) fn figures(&self) -> [u64; 3] {
         [self.requests, self.minute.most, self.second.most]
     }
 
-    /// The name of the bot in most of its requests, or the label for a steady rate.
+    /// The name of the bot, if most of its requests give one, or the label for a steady rate.
     pub(super) fn bot(&self) -> Option<&str> {
         match &self.agent {
             Some(agent) if self.named * 2 > self.requests => Some(agent),
@@ -183,7 +183,7 @@ impl Client {
     /// `off_ns`.
     pub(super) fn burst(&self, rate: usize, off_ns: u64) -> u64 {
         let debt_ns = self.debts[rate].most_ns.saturating_add(off_ns);
-        // No debt is larger than all requests together.
+        // No debt is larger than the cost of all requests together.
         debt_ns.div_ceil(slot_ns(&RATES[rate])).min(self.cost)
     }
 }

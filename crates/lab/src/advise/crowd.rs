@@ -1,4 +1,5 @@
-//! A crowd: many addresses that share a network, a user agent or a page, and send a few requests each.
+//! A crowd: many addresses that share a network, an ASN, a user agent or a page, and often send only a few requests
+//! each.
 //!
 //! ```text
 //!  Requests ─▶ Groups: requests by value of a field ─▶ the values that stand out, and a limit that spares the others
@@ -28,7 +29,7 @@ use slowlane_core::throttle::Throttle;
 pub struct Crowd {
     /// The field: `network`, `asn`, `user_agent` or `path`.
     pub by: String,
-    /// Its values, and the requests of each, the busiest first.
+    /// Its values, each with the number of its requests, the busiest first.
     pub groups: Vec<(String, u64)>,
     pub addresses: u64,
     pub requests: u64,
@@ -39,7 +40,7 @@ pub struct Crowd {
     pub own_pages_percent: Option<f64>,
     #[serde(flatten)]
     pub lines: ProposedLines,
-    /// Its requests that were delayed or denied in the replay.
+    /// The number of its requests that were delayed or denied in the replay.
     pub waiting_requests: u64,
     /// The number of all other clients, the number of them that waited, and how many of their requests waited.
     pub others: u64,
@@ -65,13 +66,13 @@ const GAP: u64 = 3;
 const PARTS: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 const PART_ALONE_MIN: f64 = 0.5;
 
-/// If at least this part of its requests is for pages that nobody else requests, it does not behave like the others.
+/// If at least this part of a crowd's requests is for pages that nobody else requests, it behaves unlike other clients.
 const OWN_MIN: f64 = 0.9;
 
 /// If a larger part of the other clients would wait, the field does not distinguish the crowd.
 const OTHERS_MAX: f64 = 0.01;
 
-/// The requests by the value of one field.
+/// The requests, grouped by the value of one field.
 pub(super) struct Groups {
     pub(super) by: By,
     /// By a hash of the value, with a secret because clients choose the values.
@@ -197,8 +198,8 @@ struct Comparison {
     waiting: u64,
 }
 
-/// The requests of an address: in the groups of the crowd; of these, for pages that others had requested before;
-/// outside the groups; and those that waited.
+/// The numbers of an address's requests: in the groups of the crowd; of these, for pages that others had requested
+/// before; outside the groups; and those that waited.
 #[derive(Clone, Copy, Default)]
 struct Met {
     inside: u32,
@@ -208,7 +209,7 @@ struct Met {
 }
 
 impl Comparison {
-    /// Counts a request for its address, and for its page: there, the crowd's requests are counted apart from others.
+    /// Counts a request for its address, and for its page, which has separate counts for the crowd and for others.
     fn count(&mut self, request: &Request<'_>, is_inside: bool, waits: bool, pages: &mut [[u32; 2]]) {
         let mut is_known = false;
         if let Some(Value::Text(path)) = request.get(b"path") {

@@ -7,7 +7,7 @@
 //!  the same logs ──────────────────────────────────────────────────▶ replay ─▶ Proposal: who would have waited
 //! ```
 //! A client of a token bucket never waits if the burst covers its largest debt. For every rate of a list, a client's
-//! largest debt is kept, in the arithmetic of the law `pace`. The figures of a proposal come from the replay.
+//! largest debt is kept, in the arithmetic of the law `pace`. The clients that would have waited come from the replay.
 
 mod by;
 mod clients;
@@ -41,7 +41,7 @@ pub use report::report;
 pub struct Settings {
     /// The types to propose an SLO for. Empty: each of source, website and owner that the logs carry.
     pub by: Vec<By>,
-    /// The percentage of the clients that never wait.
+    /// The percentage of the clients that must never wait.
     pub spare: f64,
     /// Whether bots are excluded from these clients.
     pub except_bots: bool,
@@ -57,7 +57,7 @@ pub struct Advice {
     pub from: String,
     pub to: String,
     pub requests: u64,
-    /// Whether a log has no fractions of a second. Each burst then has room for another second.
+    /// Whether any log has no fractions of a second. Each burst then has room for another second.
     pub whole_seconds: bool,
     pub logs: Vec<LogOutcome>,
     /// Crowds of addresses with few requests each.
@@ -99,7 +99,7 @@ const AGENTS: [&str; 2] = ["user_agent", "http_user_agent"];
 /// opened.
 ///
 /// # Errors
-/// A log that cannot be read, a format without a time, or a field that no request has.
+/// The errors of `open`; a format without a time; an option that is not used; or a type without clients to spare.
 pub fn advise<E: From<AdviseError>>(
     mut open: impl FnMut() -> Result<Vec<Input>, E>,
     settings: &Settings,

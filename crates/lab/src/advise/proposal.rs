@@ -20,7 +20,7 @@ pub struct Proposal {
     /// The fields of the type, like `source+website`.
     pub by: String,
     pub clients: usize,
-    /// Percentiles of the clients, like `p50`, each with the highest counts of the clients within it.
+    /// Percentiles over the clients, like `p50`. Each of the counts is ranked by itself.
     pub quantiles: Vec<Busy>,
     /// The clients with the most requests.
     pub busiest: Vec<Busy>,
@@ -158,7 +158,7 @@ pub(super) fn propose(
     })
 }
 
-/// The keys of an SLO that wait when the logs are replayed under it, those with the most delays first.
+/// The keys of an SLO that wait when the logs are replayed under it, those with the most waiting requests first.
 fn keys_waiting(
     policy: Policy,
     id: SloId,
@@ -185,7 +185,7 @@ impl Proposal {
         if self.by.starts_with("source") { "client" } else { "key" }
     }
 
-    /// A note if the percentage means all clients, because there are few.
+    /// A note if there are so few clients that `spare` percent of them means all.
     pub(super) fn note(&self, spare: f64) -> Option<String> {
         let Proposal { by, to_spare, .. } = self;
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {

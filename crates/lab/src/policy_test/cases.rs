@@ -152,7 +152,7 @@ impl TestFields {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// These fields, replaced by those of `other` with the same names.
+    /// These fields and those of `other`, which replace fields of the same name.
     pub(super) fn with(&self, other: &TestFields) -> TestFields {
         let mut both = self.clone();
         for (name, value) in &other.0 {
@@ -203,7 +203,7 @@ pub struct CaseError {
     pub text: String,
 }
 
-/// The errors of a file. As the error of a result, it contains at least one.
+/// The errors of a file. As the error of a `Result`, they are never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseErrors {
     /// The first errors; any others are only counted.
@@ -236,7 +236,7 @@ impl fmt::Display for CaseError {
     }
 }
 
-/// Puts a word of the file, cut short and safe to display, before a message.
+/// The start of a message: a word of the file in quotes, cut short and safe to display.
 pub(super) fn quoted(word: &str) -> String {
     let dots = if word.chars().nth(QUOTED_CHARS_MAX).is_some() { "…" } else { "" };
     let begin: String = word.chars().take(QUOTED_CHARS_MAX).collect();

@@ -1,4 +1,4 @@
-//! Reads the cases of a text: its lines, its limits, and the order of its statements.
+//! Reads the cases of a file, and checks its limits and the order of its statements.
 
 use std::time::Duration;
 
@@ -58,11 +58,11 @@ struct Reader {
     errors: CaseErrors,
     /// The number of the current line, from 1.
     number: usize,
-    /// The requests of the file so far.
+    /// The number of requests in the file so far.
     requests: u32,
-    /// The requests and the time of the last case. None: no case is open, or it has an error.
+    /// The number of requests in the open case, and their time. None: no case has begun, or the last one has an error.
     open: Option<(u32, Duration)>,
-    /// A limit is reached: the rest of the file is not read.
+    /// Whether a limit is exceeded, so that the rest of the file is not read.
     is_full: bool,
 }
 
@@ -117,7 +117,7 @@ impl Reader {
         self.step(column, TestStep { line: self.number, text: request, action }, number)
     }
 
-    /// Adds a step. `number` is the ordinal of its request, if it gives one, like 11 in `11th`.
+    /// Adds a step. `number` is the ordinal of its request, if the step gives one, like 11 in `11th`.
     fn step(&mut self, column: usize, step: TestStep, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),

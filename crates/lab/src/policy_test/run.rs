@@ -47,7 +47,7 @@ pub struct CaseOutcome {
     pub failures: Vec<Failure>,
 }
 
-/// A line of a case that failed.
+/// A failed line of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     pub line: usize,
@@ -118,7 +118,7 @@ fn unused(suite: &Suite, policy: &Policy) -> Vec<CaseError> {
     unused
 }
 
-/// The failure of a case whose request falls under other SLOs than expected.
+/// The failure of a case whose request falls under SLOs other than the expected ones.
 fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     let explanation = policy.explain(&case.fields.request());
     let of = &explanation.of;

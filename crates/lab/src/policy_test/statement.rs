@@ -57,7 +57,7 @@ impl<'t> Words<'t> {
         self.ends().map(|()| (fields, slos))
     }
 
-    /// A step, and the ordinal of its request if it gives one, like 11 in `11th`.
+    /// A step, and the ordinal of its request if the step gives one, like 11 in `11th`.
     pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), CaseError> {
         let ordinal = self.word().and_then(ordinal);
         let action = if self.accepts("after") {
@@ -104,7 +104,7 @@ impl<'t> Words<'t> {
         Ok(fields)
     }
 
-    /// The verdicts of this many requests. One of the verdicts may omit its count: it stands for the remaining
+    /// The expected verdicts on this many requests. One verdict may omit its count, and then stands for all remaining
     /// requests.
     fn verdicts(&mut self, asked: u32) -> Result<Expected, CaseError> {
         let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
@@ -292,9 +292,9 @@ impl Token<'_> {
 
 const OPEN_QUOTE: &str = "an unterminated quote: add the closing quote";
 
-/// The tokens of a line up to its comment, or the column of an error.
+/// The tokens of a line up to its comment, or an error and its column.
 ///
-/// A comment begins with a `#` before a word. Between double quotes, `\"` is a quote and `\\` a backslash.
+/// A comment begins with a `#` at the start of a word. Between double quotes, `\"` is a quote and `\\` a backslash.
 pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     let (mut tokens, mut column, mut rest) = (Vec::new(), 1, line);
     loop {

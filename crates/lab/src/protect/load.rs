@@ -1,5 +1,5 @@
-//! The loads, of one minute each: customers, an office and a neighbour of crawlers; in most of them, crawlers; in some,
-//! a fault of the application.
+//! The loads, of one minute each: customers, an office and a neighbour of the crawlers; in most loads, crawlers too; in
+//! some, a fault of the application.
 
 use crate::protect::Runs;
 use crate::protect::world::{AppKind, Asks, Caller, Group, Source, World, mix};
@@ -8,13 +8,13 @@ use slowlane_core::law::protect::ProtectSettings;
 /// The time in which clients send requests, in seconds.
 pub(crate) const SECONDS: f64 = 60.0;
 
-/// The time for which a run continues after that, in seconds: the last clients may wait for 20 s.
+/// The time for which a run continues after `SECONDS`, in seconds: the last clients may wait for 20 s.
 const PATIENCE: f64 = 20.5;
 
-/// The workers of the application.
+/// The number of workers of the application.
 pub(crate) const WORKERS: usize = 8;
 
-/// The start and the end of a trouble, in seconds.
+/// The start and the end of the trouble, in seconds.
 const TROUBLE: (f64, f64) = (30.0, 45.0);
 
 /// The start and the end of the measured part if there is no trouble, in seconds: the steady part of a run.

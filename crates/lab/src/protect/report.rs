@@ -65,7 +65,7 @@ struct ProtectFigures {
 }
 
 impl ProtectFigures {
-    /// `kept` is the rate of the crawlers as a percentage of the rate without the law.
+    /// `kept %` is the rate of the crawlers as a percentage of their rate without the law.
     fn row(&self, without: &ProtectFigures) -> Vec<ReportCell> {
         let kept = self.crawlers_per_s / without.crawlers_per_s * 100.0;
         vec![

@@ -20,7 +20,7 @@ impl Runs {
         self.median(|world| measure(&summary(world, group, window)))
     }
 
-    /// The median over the runs of the fraction of this many workers' capacity that was used.
+    /// The fraction of the capacity of this many workers that was used: the median over the runs.
     pub(crate) fn used(&self, workers: usize, window: (f64, f64)) -> f64 {
         self.median(|world| used(world, workers, window))
     }
@@ -37,7 +37,7 @@ impl Summary {
     }
 }
 
-/// The results of requests that began in this window. The requests of crawlers count by their end.
+/// The results of a group's requests that began in this window; for crawlers, of those that ended in it.
 pub(crate) fn summary(world: &World, group: Group, (from, to): (f64, f64)) -> Summary {
     let when = |done: &Done| {
         if group == Group::Crawler { done.begin + done.took_ms / 1e3 } else { done.begin }

@@ -20,7 +20,7 @@ pub(crate) enum AppKind {
     #[default]
     Workers,
     /// With more requests at a time than workers, each request is slower, and the throughput falls by about 0.5 % for
-    /// each request too many.
+    /// each request beyond the number of workers.
     Database,
 }
 
@@ -202,7 +202,7 @@ impl World {
             self.happen(event);
             self.plan_wake();
         }
-        // A request without an answer counts too, as given up.
+        // A request without an answer counts as given up. Those of crawlers do not count.
         for number in 0..self.jobs.len() {
             let job = self.jobs[number];
             if !job.is_over && self.clients[job.client].group != Group::Crawler {

@@ -10,7 +10,7 @@ use slowlane_core::policy::{Batch, Policy, Text};
 /// The maximum number of keys at a time. Beyond it, the less important half is dropped.
 pub(crate) const KEYS_MAX: usize = 1 << 17;
 
-/// Verdicts on the requests of one key.
+/// Counts of the verdicts on the requests of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
     pub slo: SloId,
@@ -18,10 +18,10 @@ pub struct KeyRow {
     /// The key's fields and values, safe to show, like `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
     pub counts: ReplayCounts,
-    /// Verdicts of the other policy on the same requests.
+    /// How many of the same requests the other policy delayed, and how many it denied.
     pub other_delayed: u64,
     pub other_denied: u64,
-    /// Requests on which the two policies gave different verdicts: pass, delay or deny.
+    /// The number of requests on which the two policies gave different kinds of verdict: pass, delay or deny.
     pub changed: u64,
 }
 
@@ -89,8 +89,8 @@ impl Keys {
         self.rows.values().any(|row| row.changed > 0)
     }
 
-    /// The first `count` rows, sorted by the requests with different verdicts, then those delayed or denied, then all
-    /// requests, then by key.
+    /// The first `count` rows to be shown, sorted by the number of requests with different verdicts, then of those
+    /// delayed or denied, then of all requests, then by key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
         let mut rows: Vec<&KeyRow> = self.rows.values().filter(|row| is_shown(row)).collect();
         rows.sort_unstable_by_key(|row| (Reverse(row.weight()), row.slo, row.key));
@@ -117,7 +117,7 @@ pub(crate) fn forget_half<K, V, W: Copy + Ord>(
     });
 }
 
-/// The fields of a request that make up its key.
+/// The fields of a request that make up its key, with their values, safe to show.
 pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
     let mut name = String::new();
     let mut given = 0;

@@ -6,7 +6,8 @@
 //!                                    virtual time, a seeded rng                          Outcome
 //! ```
 //! The throttle is the production code. It gets each request as a proxy would send it, at the time in the log, so its
-//! verdicts are the live ones, bit for bit. A replay cannot know how clients would have reacted to a delay.
+//! verdicts are the live ones, bit for bit, except for random draws and `protect`. A replay cannot know how clients
+//! would have reacted to a delay.
 
 mod export;
 mod keys;

@@ -1,4 +1,4 @@
-//! The limits that `protect` would have found. A replay holds no request, so it estimates them from the log's times.
+//! Estimates of the limits that `protect` would have found, from the log's times, because a replay holds no request.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ const APPLICATIONS_MAX: usize = 1_024;
 
 const INTERVAL_NS: u64 = 2_000_000_000;
 
-/// The maximum number of intervals of all pages together. Requests beyond it are not counted.
+/// The maximum number of intervals of all pages together. Requests in any further ones are not counted.
 const CELLS_MAX: usize = 1 << 20;
 
 /// A page's mean time in an interval may be its base only if this many of its requests ended in the interval.
@@ -40,7 +40,7 @@ pub struct ProtectedLog {
     pub inside: f64,
     /// The factor by which pages took longer in that interval than in their quietest one.
     pub slow_down: f64,
-    /// The number of requests that the law would have let inside. None: pages were never slow enough for it to hold any.
+    /// The number of requests that the law would have let inside. None: it would have held no request.
     pub limit: Option<f64>,
 }
 
@@ -70,7 +70,8 @@ impl ProtectedLogs {
 }
 
 /// While an application is saturated, the work that it completes in a second is the number of its busy workers. The
-/// limit stays where a page takes `aim` times its base, so by Little's law about `aim` times as many are inside.
+/// limit stays where a page takes `aim` times its base: by Little's law, with about `aim` times as many requests
+/// inside.
 fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim: f64) -> ProtectedLog {
     let mut bases: HashMap<Key, f64> = HashMap::new();
     for (&(_, page), of) in pages.iter().filter(|(_, of)| of.ends >= ENDS_MIN) {
@@ -88,7 +89,7 @@ fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim
     let seconds = INTERVAL_NS as f64;
     let slow_down = |[ends, _, excess, _]: &[f64; 4]| (excess / ends).exp();
     let slowest = intervals.values().max_by(|a, b| slow_down(a).total_cmp(&slow_down(b)));
-    // The law holds nobody while fewer are inside than its first limit.
+    // The law holds no request while fewer than its first limit are inside.
     let is_full = |[_, inside, ..]: &[f64; 4]| inside / seconds >= LIMIT_START;
     let saturated = intervals.values().filter(|interval| slow_down(interval) > aim && is_full(interval));
     let mut work: Vec<f64> = saturated.map(|[.., work]| work / seconds).collect();

@@ -85,7 +85,7 @@ fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCe
     ])
 }
 
-/// The heading of the estimates. Above it, every request passes under `protect`.
+/// The heading of the estimates. In the tables above it, `protect` lets every request pass.
 const PROTECTED: &str = "law=protect would have let this many inside at a time, by the log's times:";
 
 fn protected_row(of: &ProtectedLog) -> Vec<ReportCell> {

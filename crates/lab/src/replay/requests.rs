@@ -21,7 +21,7 @@ pub struct Input {
     pub bytes: Box<dyn Read>,
 }
 
-/// Takes a request, the virtual time, and its record.
+/// Takes a request, the virtual time, and the request's record.
 type Each<'e> = dyn FnMut(&Request<'_>, u64, &LogRecord) + 'e;
 
 /// Logs that are being read together.
@@ -54,7 +54,7 @@ impl Requests {
         Ok(Requests { logs, order, reorder_ns, now_ns: 0, begun_ns: None, late: 0, stray: 0 })
     }
 
-    /// Calls `each` with every request, the virtual time and its record.
+    /// Calls `each` with every request, the virtual time and the request's record.
     ///
     /// Reading always continues in the log that is furthest behind, so the logs of several proxies or days become one.
     pub(crate) fn each(
@@ -94,7 +94,7 @@ impl Requests {
         self.finish(&mut record, &mut each);
     }
 
-    /// Keeps a record of one log, then decides every kept request before which no log is expected to have another.
+    /// Keeps a record of one log, then passes on the kept requests, up to the first that an unread one may precede.
     fn take(&mut self, record: &mut LogRecord, log: usize, others_ns: u64, each: &mut Each<'_>) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
@@ -106,7 +106,7 @@ impl Requests {
     fn finish(&mut self, record: &mut LogRecord, each: &mut Each<'_>) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
-            // All later lines are much earlier, so this time is wrong.
+            // All lines after it have much earlier times, so its time is wrong.
             if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
@@ -184,7 +184,7 @@ struct Order {
     waiting: EventQueue<LogRecord>,
     free: Vec<LogRecord>,
     bytes: usize,
-    /// A request was released early because there was no room.
+    /// Whether a request was released early because there was no room.
     was_full: bool,
 }
 
@@ -203,7 +203,7 @@ impl Order {
     }
 
     /// Takes the next record in order, if no earlier one is expected from logs that have reached this time, or if there
-    /// is no more room. False: there is none.
+    /// is no more room. False: no record may be taken yet.
     fn due(&mut self, come_to_ns: u64, record: &mut LogRecord) -> bool {
         let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
         if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {

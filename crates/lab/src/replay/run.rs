@@ -85,7 +85,7 @@ impl Outcome {
 /// so far.
 ///
 /// # Errors
-/// A format without the items that requests need. A line of a log is never an error.
+/// A format without the items that requests need, or an option that no policy uses. A line of a log is never an error.
 pub fn replay(
     inputs: Vec<Input>,
     subjects: &[Subject],
@@ -333,7 +333,7 @@ impl<'t> Running<'t> {
         }
         if let Some(mut ticket) = decision.ticket() {
             self.count_protected(request, decision, leaves_ns, logged);
-            // As long as `protect` sees no end, it holds nobody: the log's times are those without it.
+            // As long as `protect` sees no end, it holds no request: the log's times are those without `protect`.
             ticket.counted.retain(|counted| !protects(&self.policy, counted.slo));
             if ticket.counted.is_empty() {
                 return;

@@ -8,9 +8,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The counts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
-    /// Requests that arrived.
+    /// The number of requests that arrived.
     pub offered: u64,
-    /// Requests that were admitted, counted when their delay ended.
+    /// The number of requests that were admitted, counted when their delay ended.
     pub let_through: u64,
     pub denied: u64,
     /// The sum of the delays of requests that arrived in this interval.

@@ -60,7 +60,7 @@ impl ReplayCounts {
 pub struct WorkDone {
     /// Millionths of the unit, by verdict.
     micros: [u128; 3],
-    /// Requests without a measure.
+    /// The number of requests without a measure.
     pub unmeasured: u64,
 }
 
@@ -82,7 +82,7 @@ impl WorkDone {
     }
 }
 
-/// Counts of verdicts, and delayed requests by the length of their delay.
+/// Counts of verdicts, and of delayed requests by the length of their delay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayTally {
     pub counts: ReplayCounts,

@@ -13,7 +13,7 @@ pub const NODES_MAX: u32 = 1_000;
 /// Without an answer for this long, the store counts as silent.
 pub const SILENT_AFTER: Duration = Duration::from_millis(500);
 
-/// The uneven parts of a load that the nodes get.
+/// An uneven distribution of the load over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
     /// The part of the first node; the other nodes share the remainder equally.
@@ -30,7 +30,7 @@ impl FromStr for Skew {
     }
 }
 
-/// A part of a load: 0 to 100 percent, in steps of a hundredth.
+/// A part of a load: 0 to 100 percent, in steps of a hundredth of a percent.
 ///
 /// ```
 /// use slowlane_lab::simulate::Share;
@@ -80,19 +80,19 @@ const GOLDEN_RATIO: f64 = 0.618_033_988_75;
 /// One node, or several and the store that is a round trip away from each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// 1 to [`NODES_MAX`]. The other fields matter only with several nodes.
+    /// 1 to [`NODES_MAX`]. The other fields matter only with several nodes, but `holds` also under `law=protect`.
     pub nodes: u32,
-    /// The time of a message to the store and its answer.
+    /// The time that a message to the store and its answer take together.
     pub round_trip: Duration,
     /// The time between two reports of a node to the store.
     pub period: Duration,
-    /// Each request goes to a random node. Otherwise a connection stays on its node, and only an attacker's requests go
-    /// to random nodes.
+    /// Whether each request goes to a random node. If not, a connection stays on its node, and only an attacker's
+    /// requests go to random nodes.
     pub is_spread: bool,
     /// None: all nodes get the same load.
     pub skew: Option<Skew>,
-    /// The node holds the answer until the request's turn, which may still move. Otherwise the proxy waits by itself,
-    /// and a delay is final.
+    /// Whether the node holds the answer until the request's turn, which may still move. If not, the proxy waits by
+    /// itself, and a delay is final.
     pub holds: bool,
     /// Messages that would reach the store in this time are lost.
     pub dead: Option<Span>,
@@ -101,7 +101,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// This many nodes with equal loads, 1 ms from a store without faults; each talks to it every 100 ms.
+    /// This many nodes with equal loads, which report every 100 ms to a store without faults. A round trip takes 1 ms.
     pub fn new(nodes: u32) -> Cluster {
         Cluster {
             nodes,
@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// The node on which a connection stays. Of any number of connections, the first node gets its share.
+    /// The node on which a connection stays. Of any number of connections, each node gets about its part.
     fn home(&self, connection: u32) -> u32 {
         let skew = match self.skew {
             None => return connection % self.nodes,

@@ -37,14 +37,15 @@ pub struct Load {
     /// The mean pause of clients and greedy connections, from an answer to the next request. Pauses are uniform from
     /// 0.5 to 1.5 times this.
     pub think: Duration,
-    /// The time from the end of the delay to the answer. None: the cost of a request in seconds; in any other unit
-    /// zero, or `SERVICE_IN_FLIGHT` with workers or under a law that counts requests in flight.
+    /// The time that the application takes for a request. None: the cost of the request, if the unit is seconds;
+    /// otherwise zero, or `SERVICE_IN_FLIGHT` with workers or under a law that counts requests in flight.
     pub service: Option<Duration>,
     /// The costs of requests in the unit of the SLO. None: the SLO counts requests.
     pub cost: Option<Costs>,
-    /// A client whose delay would be longer disconnects after this time, and its slot is lost.
+    /// A client whose delay would be longer disconnects after this time. Its slot is lost, unless the node holds the
+    /// request.
     pub patience: Option<Duration>,
-    /// After a 429, clients retry after the usual pause instead of the time in Retry-After.
+    /// Whether clients ignore Retry-After, and retry after a 429 with only the usual pause.
     pub ignores_retry_after: bool,
 }
 
@@ -102,7 +103,7 @@ impl Load {
         }
     }
 
-    /// All connections: those of clients come first, then greedy ones, then those of the crowd.
+    /// The number of all connections. Those of clients come first, then greedy ones, then those of the crowd.
     pub(super) fn connections(&self) -> u32 {
         let crowd = self.crowd.map_or(0, |crowd| crowd.sources.saturating_mul(crowd.connections));
         self.clients.max().saturating_add(self.greedy).saturating_add(crowd)

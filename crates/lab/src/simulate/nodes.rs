@@ -22,10 +22,10 @@ pub trait Sharing {
     /// Lets a node decide a request. All randomness comes from `bits`.
     fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided;
 
-    /// An admitted request ends. Only a single node has laws that count ends.
+    /// Records the end of an admitted request. Laws that count ends run on a single node only.
     fn end(&mut self, _ticket: &Ticket, _ending: &Ending, _now_ns: u64) {}
 
-    /// Requests that a simpler law decided, because the law was out of memory.
+    /// The number of requests that a simpler law decided, because auxiliary memory ran out.
     fn fallbacks(&self) -> u64 {
         0
     }
@@ -33,7 +33,8 @@ pub trait Sharing {
     /// Sends the message that is due at a node, if any. `is_round`: a period of the node has begun.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent;
 
-    /// The store applies the message of a node. Returns the number of its updates, and the arrival of its answer.
+    /// The store applies the message of a node. Returns the number of updates in the message, and the time at which the
+    /// answer arrives.
     fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64);
 
     /// A node applies the answer to its message, or gives up waiting for it.
@@ -42,7 +43,7 @@ pub trait Sharing {
     /// The store loses all its data.
     fn flush(&mut self);
 
-    /// The next steps of the requests that a node holds, for each whose turn has moved.
+    /// The next step of each request that a node holds and whose turn has moved or been refused.
     fn moved(&mut self, _node: u32, _now_ns: u64) -> Vec<Step> {
         Vec::new()
     }
@@ -80,7 +81,7 @@ pub struct Sender {
 pub enum Step {
     /// Its turn comes at this time.
     At { number: u64, due_ns: u64 },
-    /// The store has no slot for it.
+    /// The store has no slot for it, or it has waited for too long.
     Refused(Box<Held>),
 }
 
@@ -106,7 +107,7 @@ struct Node {
     name: Member,
     throttle: Throttle,
     shared: Arc<cluster::Cluster>,
-    /// The message in flight, and its answer if it has reached the store. At most one is in flight.
+    /// The message in flight, of which there is at most one, and the store's answer to it, if it has reached the store.
     exchange: Option<(Due, Option<Response>)>,
     sent_ns: u64,
     tried_ns: u64,
@@ -168,7 +169,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// Takes out the held request with this number, if it may go.
+    /// Takes out the held request with this number, if `may_go` returns true for it.
     fn take(&mut self, number: u64, may_go: impl Fn(&Held) -> bool) -> Option<Held> {
         let place = self.held.iter().position(|held| held.decision.turn() == number && may_go(held))?;
         Some(self.held.remove(place))
@@ -248,7 +249,7 @@ impl Sharing for Nodes {
         Some(held)
     }
 
-    /// Blocks are due each period, so a message is then sent even without updates.
+    /// An exchange of blocks is due each period, so a message is sent at its start even without updates.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
         let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));

@@ -26,15 +26,15 @@ pub struct Phase {
     pub figures: Vec<Figures>,
     /// The relative error of the rate. None: the objective is 0.
     pub error: Option<f64>,
-    /// Seconds until every 1-s count is within 10 % of the rate, or within one request. None: never.
+    /// Seconds until every further 1-s count is within 10 % of the rate, or within one request. None: never.
     pub settled_s: Option<f64>,
-    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. With only an
-    /// attacker and several nodes, it is over the requests that each node admits.
+    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. If the load is
+    /// only an attacker, the index compares the fraction of its requests that each node admits.
     pub jain: Option<f64>,
     /// The relative difference between the objective and the fullest second. None: no whole second was measured, or
     /// the objective is 0.
     pub worst: Option<f64>,
-    /// Key updates that reached the store of the nodes.
+    /// The rate of key updates that reached the store of the nodes.
     pub messages_per_s: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct Figures {
     pub rate_per_s: f64,
     pub let_through: u64,
     pub denied: u64,
-    /// Requests whose clients disconnected before their turn. They do not count as admitted.
+    /// The number of requests whose clients disconnected before their turn. They do not count as admitted.
     pub left: u64,
     pub p50_ms: Option<u64>,
     pub p99_ms: Option<u64>,
@@ -56,10 +56,10 @@ pub struct Figures {
 /// The allowed error of a 1-s count.
 const TOLERANCE: f64 = 0.1;
 
-/// The interval between the starts of the windows that must settle, in bins.
+/// The interval between the starts of two 1-s windows of the settling time, in bins.
 const STEP_BINS: usize = 2;
 
-/// The admitted part of a node with fewer requests than this is noise.
+/// If a node gets no more requests than this, the fraction that it admits is noise.
 const ASKED_MIN: u64 = 20;
 
 impl SimulationOutcome {
@@ -158,7 +158,7 @@ fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
     busy.map(|node| node.let_through as f64 / node.all as f64).collect()
 }
 
-/// The relative difference between the objective and the fullest of the seconds that begin at a tenth of a second.
+/// The relative difference between the objective and the fullest second, of all that begin at a tenth of a second.
 fn worst(record: &Record, measured_ns: Range<u64>) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;

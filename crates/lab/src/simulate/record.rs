@@ -28,10 +28,10 @@ pub(super) struct Record {
     pub(super) rate: String,
     pub(super) per_s: f64,
     pub(super) unit: Option<Unit>,
-    /// Requests that a simpler law decided, because the law was out of memory.
+    /// The number of requests that a simpler law decided, because auxiliary memory ran out.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<PhaseSeen>,
-    /// Requests admitted in each bin, or their work in the unit of the objective.
+    /// The number of requests admitted in each bin, or their work in the unit of the objective.
     pub(super) bins: Vec<f64>,
 }
 
@@ -41,15 +41,15 @@ pub(super) struct PhaseSeen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
-    /// The admitted requests or their work, by source.
+    /// The number of admitted requests, or their work, by source.
     pub(super) sources: Vec<f64>,
     /// Requests by node.
     pub(super) nodes: Vec<Asked>,
-    /// Key updates that reached the store of the nodes.
+    /// The number of key updates that reached the store of the nodes.
     pub(super) messages: u64,
 }
 
-/// Requests that a node received.
+/// The number of requests that a node received, and of those that it admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) all: u64,
@@ -109,7 +109,8 @@ impl Record {
         phase as u64 * self.phase_ns
     }
 
-    /// Counts a request that is admitted at this moment, after this delay, with its cost: 1 if requests are counted.
+    /// Counts a request that is admitted at this moment, after this delay. `units` is its cost, 1 unless work is
+    /// counted.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64, units: f64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
             *bin += units;

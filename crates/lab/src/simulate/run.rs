@@ -15,8 +15,8 @@ use slowlane_core::base::{Amount, Ending, SloId, Ticket, Unit, Verdict};
 /// The maximum number of requests of one run: a few minutes of computing.
 const REQUESTS_MAX: u64 = 100_000_000;
 
-/// The maximum number of events in the queue, which takes half a gigabyte. Only requests that a law no longer counts
-/// as in flight reach it.
+/// The maximum number of events in the queue, which then takes half a gigabyte. Only requests that a law no longer
+/// counts as in flight can be so many.
 const UNDER_WAY_MAX: usize = 4_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -25,12 +25,12 @@ impl Scenario {
     /// Runs the scenario to its end. `progress` gets the virtual time about once per virtual second.
     ///
     /// # Errors
-    /// The law refuses its options, or a limit is exceeded.
+    /// The scenario is invalid, or has too many requests.
     pub fn run(&self, progress: impl FnMut(Duration)) -> Result<SimulationOutcome, ScenarioError> {
         Ok(SimulationOutcome::new(self, self.record(None, REQUESTS_MAX, progress)?))
     }
 
-    /// Runs the scenario on other nodes than slowlane's.
+    /// Runs the scenario on nodes other than slowlane's.
     ///
     /// # Errors
     /// The same as those of [`run`](Scenario::run).
@@ -85,7 +85,7 @@ enum Event {
     Period(u32),
     /// A node that has changed checks whether a message is due.
     Look(u32),
-    /// The turn of a held request comes. It is named by its node and number.
+    /// The turn of a held request comes. The request is named by its node and its number.
     Turn(u32, u64),
     /// The client of a held request disconnects, unless its turn has come.
     Leave(u32, u64),
@@ -114,7 +114,7 @@ struct Simulation<'s> {
     /// The times at which the workers become free.
     free_ns: BinaryHeap<Reverse<u64>>,
     record: Record,
-    /// The current number of clients, and which of all clients of the run have no event in the queue.
+    /// The current number of clients, and whether each client of the run is idle, with no event in the queue.
     clients: u32,
     is_idle: Vec<bool>,
     think_ns: u64,
@@ -205,7 +205,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Counts a refusal, and returns the time at which its sender is done with it.
+    /// Counts a refusal, and returns the time at which its sender has waited for Retry-After.
     fn refuse(&mut self, now_ns: u64, who: Who, retry_after_s: u32) -> u64 {
         self.record.seen(now_ns, |seen| seen.tallies[who as usize].denied += 1);
         let waits_s = if self.load.ignores_retry_after { 0 } else { retry_after_s };
@@ -236,7 +236,7 @@ impl<'s> Simulation<'s> {
         ended_ns
     }
 
-    /// Lets an admitted request enter the application, and answers its sender at its end.
+    /// Lets an admitted request enter the application, and answers its sender when the request ends.
     fn enter_and_answer(&mut self, now_ns: u64, entering: &Entering) {
         let ended_ns = self.enter(now_ns, entering);
         self.answered(entering.who, entering.connection, ended_ns);
@@ -295,7 +295,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// The state of a node has changed: turns may have moved, and a message may soon be due.
+    /// Follows a change in the state of a node: turns may have moved, and a message may soon be due.
     fn changed(&mut self, node: u32, now_ns: u64) {
         for step in self.nodes.moved(node, now_ns) {
             match step {
@@ -319,7 +319,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// A connection has its answer, and sends its next request after a pause.
+    /// Schedules the next request of a connection, a pause after its answer. The attacker waits for no answers.
     fn answered(&mut self, who: Who, connection: u32, answered_ns: u64) {
         if who != Who::Attacker {
             let think_ns = if who == Who::Crowd { CROWD_THINK_NS } else { self.think_ns };
@@ -359,8 +359,8 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Sends one request, and returns the time at which its sender is done with it. None: its end is not known yet,
-    /// because it is held or waits for a worker.
+    /// Sends one request, and returns the time at which its sender is done with it, Retry-After included. None: this
+    /// time is not known yet, because the request is held or waits for a worker.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;
         let node = self.nodes.cluster().node(who, connection, &mut self.rng);
@@ -407,7 +407,7 @@ const CROWD_THINK_NS: u64 = 1_000_000;
 /// The time between two checks of a node for messages that are due.
 const LOOK_NS: u64 = 5_000_000;
 
-/// The time for which a node checks after a change. Later, the next period sends the message.
+/// The time for which a node checks after a change. A message that is due only later waits for the next period.
 const LOOKS_NS: u64 = 100_000_000;
 
 fn nanos(duration: Duration) -> u64 {

@@ -4,7 +4,7 @@
 //! table id │ name: string │ key type │ key length │ columns: a bit for each │ expire, ms │ for counters of a
 //! frequency: their number, period, ms │ for arrays: their number, the count of values, and a period likewise
 //! ```
-//! All numbers are varints. Version 2.0 ends after the columns.
+//! All numbers are varints. In version 2.0, a definition ends after the columns.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::peers::Error;
 use crate::peers::frame::ended;
 use crate::{encode_string, varint};
 
-/// The longest name of a table.
+/// The maximum length of a table's name.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The longest key. HAProxy's own limit is the size of its buffers.
+/// The maximum length of a key. HAProxy's own limit is the size of its buffers.
 pub(super) const KEY_BYTES_MAX: u64 = 4_096;
 
 /// The maximum number of values of a column, as in HAProxy.
@@ -29,7 +29,7 @@ pub struct Definition {
     pub id: u64,
     pub name: String,
     pub key_type: KeyType,
-    /// The longest key. For strings, HAProxy announces one byte more.
+    /// The maximum length of a key. For strings, HAProxy announces one byte more.
     pub key_bytes: u64,
     /// Columns, in the order of their numbers.
     pub columns: Vec<Column>,
@@ -47,7 +47,7 @@ pub enum KeyType {
     Binary = 7,
 }
 
-/// A column: the data stored for each key.
+/// A column of a table: one type of data that is stored for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     /// The number that HAProxy gives to this type of data.

@@ -13,13 +13,13 @@ use crate::error::ReadError;
 use crate::peers::Error;
 use crate::varint;
 
-/// The longest body that is read. HAProxy's own messages fit into its buffers of 16 KiB.
+/// The maximum length of a body that is read. HAProxy's own messages fit into its buffers of 16 KiB.
 pub const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Types from this number on have a body.
 const WITH_BODY: u8 = 0x80;
 
-/// The classes of frames. The types of each follow (peers-v2.0.txt, "Message Classes").
+/// The classes of frames. The types of each class are below (peers-v2.0.txt, "Message Classes").
 pub(super) const CONTROL: u8 = 0;
 pub(super) const ERROR: u8 = 1;
 pub(super) const STICK_TABLE: u8 = 10;
@@ -38,15 +38,15 @@ pub(super) const HEARTBEAT: u8 = 4;
 pub(super) const PROTOCOL: u8 = 0;
 pub(super) const SIZE_LIMIT: u8 = 1;
 
-/// The first of the four types of updates, each for the current table.
+/// Updates a key of the current table, as do [`INCREMENTAL`], [`UPDATE_TIMED`] and [`INCREMENTAL_TIMED`].
 pub(super) const UPDATE: u8 = 0x80;
 pub(super) const INCREMENTAL: u8 = 0x81;
 /// Defines a table, to which the following updates belong.
 pub(super) const DEFINE: u8 = 0x82;
 /// Switches to another table of the sender, to which the following updates belong.
 pub(super) const SWITCH: u8 = 0x83;
-/// Acknowledges the updates of a table up to this one. The table's number is that of the side that defined it. The old
-/// document gives this type as 133, but no HAProxy uses that.
+/// Acknowledges the updates of a table up to the given one. The number of the table is the one that its sender has
+/// given it. The old document gives this type as 133, but no version of HAProxy uses that number.
 pub(super) const ACK: u8 = 0x84;
 pub(super) const UPDATE_TIMED: u8 = 0x85;
 pub(super) const INCREMENTAL_TIMED: u8 = 0x86;

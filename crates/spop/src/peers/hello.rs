@@ -1,4 +1,4 @@
-//! The handshake: three lines of the side that dials, and the status that answers them (peers-v2.0.txt, "Hello").
+//! The handshake: three lines from the side that dials, and the status that answers them (peers-v2.0.txt, "Hello").
 //!
 //! ```text
 //! HAProxyS 2.1                     the version
@@ -11,10 +11,10 @@ use std::str;
 use crate::error::ReadError;
 use crate::peers::Error;
 
-/// The longest handshake. HAProxy's names are at most some hundred bytes.
+/// The maximum length of a hello. HAProxy's names have at most a few hundred bytes.
 const HELLO_BYTES_MAX: usize = 1_024;
 
-/// The longest status line: three digits, and room for an extension.
+/// The maximum length of a status line: three digits, and room for an extension.
 const STATUS_BYTES_MAX: usize = 64;
 
 const PROTOCOL: &str = "HAProxyS ";
@@ -39,7 +39,7 @@ impl HelloStatus {
     pub const TRY_AGAIN: HelloStatus = HelloStatus(300);
     pub const PROTOCOL: HelloStatus = HelloStatus(501);
     pub const VERSION: HelloStatus = HelloStatus(502);
-    /// The name is not the dialled side's.
+    /// The hello asks for a name that the dialled side does not have.
     pub const WRONG_NAME: HelloStatus = HelloStatus(503);
     /// The dialling side is unknown here.
     pub const UNKNOWN_PEER: HelloStatus = HelloStatus(504);
@@ -84,7 +84,7 @@ impl<'a> Hello<'a> {
             let line = str::from_utf8(&said[begin..end]).map_err(|_| HelloStatus::PROTOCOL)?;
             Ok(line.strip_suffix('\r').unwrap_or(line))
         };
-        // A client of another protocol may never send three lines.
+        // Checked first: a client of another protocol may never send three lines.
         let spoken = first.unwrap_or(said.len()).min(PROTOCOL.len());
         if said[..spoken] != PROTOCOL.as_bytes()[..spoken] {
             return Err(HelloStatus::PROTOCOL);
@@ -111,8 +111,8 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Whether HAProxy accepts the name: printable ASCII without spaces. Logs show names, so they must contain nothing
-/// else.
+/// Whether HAProxy accepts the name: printable ASCII without spaces. Names appear in logs, so a name must contain
+/// nothing else.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
 }

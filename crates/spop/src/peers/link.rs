@@ -25,8 +25,8 @@ pub const TABLES_MAX: usize = 64;
 /// If this side sends nothing for this long, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
 const HEARTBEAT_AFTER: Duration = Duration::from_secs(2);
 
-/// The shortest time between two acknowledgements. Each costs HAProxy a wake-up and a read, and it uses only the last
-/// one, after the end of the connection.
+/// The shortest time between two acknowledgements. Each costs HAProxy a wake-up and a read, and HAProxy uses only the
+/// last one, when the connection has ended.
 const BETWEEN_ACKS: Duration = Duration::from_millis(100);
 
 /// A peer that is silent for this long counts as gone. HAProxy sends a heartbeat every 3 s.
@@ -80,7 +80,7 @@ struct Table {
 pub enum News<'a> {
     Defined(&'a Definition),
     Updated(&'a Definition, Update<'a>),
-    /// The other side has sent all its entries.
+    /// The other side has sent all the entries that are available to it.
     Synced,
     /// The other side has requested all entries: it may have lost earlier pushes.
     Asked,
@@ -147,7 +147,7 @@ impl Link {
         Ok(consumed)
     }
 
-    /// Acknowledges the last update of each table, unless one was acknowledged a moment ago.
+    /// Acknowledges the last update of each table with new updates, at most once per [`BETWEEN_ACKS`].
     fn acknowledge(&mut self, now: Duration, out: &mut Vec<u8>) {
         if self.acknowledged_at.is_some_and(|at| now.saturating_sub(at) < BETWEEN_ACKS) {
             return;
@@ -165,7 +165,7 @@ impl Link {
     fn defined(&mut self, definition: Definition, news: &mut impl FnMut(News<'_>)) -> Result<(), Error> {
         let id = definition.id;
         self.current = Some(id);
-        // After a second definition, the updates of the table continue their numbers.
+        // A second definition does not restart the numbers of the table's updates.
         if let Some(table) = self.theirs.get_mut(&id) {
             table.definition = definition;
         } else if self.theirs.len() < TABLES_MAX {
@@ -195,8 +195,8 @@ impl Link {
         Ok(())
     }
 
-    /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: the other side
-    /// has no table of this name with such a column and string keys.
+    /// Appends an update of a key in a table that the other side has defined: `values` for its column `gpt`. False: the
+    /// other side has no table of this name with string keys and a `gpt` of this length.
     pub fn push(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
         let known = self.ours.iter().position(|table| table.definition.name == name);
         let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
@@ -213,8 +213,8 @@ impl Link {
         true
     }
 
-    /// Defines a table of this side like one of the other side. Only the column `gpt` is sent: HAProxy leaves the
-    /// others unchanged. Pushed keys are strings, which HAProxy would misread in a table of another key type.
+    /// Adds a table of this side, a copy of the other side's. Only the column `gpt` is sent: HAProxy leaves the other
+    /// columns unchanged. Pushed keys are strings, which HAProxy would misread in a table of another key type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
         let is_pushed =
             |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
@@ -230,10 +230,10 @@ impl Link {
         Some(self.ours.len() - 1)
     }
 
-    /// Appends a heartbeat if one is due. Call it at least every second.
+    /// Appends a heartbeat and acknowledgements if they are due. Call it at least every second.
     ///
     /// # Errors
-    /// The other side has been silent for too long.
+    /// The other side has been silent for too long. The error is the time of silence.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<u8>) -> Result<(), Duration> {
         let silence = now.saturating_sub(self.read_at);
         if silence > SILENCE_MAX {
@@ -251,7 +251,7 @@ impl Link {
         self.sent_at = now;
     }
 
-    /// Whether the other side has sent all its entries.
+    /// Whether the other side has sent all the entries that are available to it.
     pub fn has_all(&self) -> bool {
         self.has_all
     }

@@ -17,9 +17,10 @@ use crate::{encode_string, varint};
 pub struct Update<'a> {
     /// The number of the update. None: the previous number plus one.
     pub id: Option<u32>,
-    /// The bytes of the key: the bytes of a text, the four of an integer in big-endian order, or those of an address.
+    /// The bytes of the key: of a text, an address or binary data, or the four of an integer in big-endian order.
     pub key: &'a [u8],
-    /// The values in sequence: for a frequency, the events in the current period; for a dictionary entry, 0.
+    /// The values of all columns, in their order: for a frequency, the events in the current period; for a dictionary
+    /// entry, 0.
     pub values: Vec<u64>,
 }
 
@@ -57,7 +58,7 @@ impl<'a> Update<'a> {
     }
 }
 
-/// Appends the body of an update of a table whose keys are texts and whose columns are numbers.
+/// Appends the body of an update for a table whose keys are texts and whose columns are numbers.
 pub(super) fn encode(id: u32, key: &[u8], values: &[u64], out: &mut Vec<u8>) {
     out.extend_from_slice(&id.to_be_bytes());
     encode_string(key, out);

@@ -2,7 +2,7 @@
 //!
 //! At a low rate, replies from the store come less often than slots pass, so a node cannot know which slot is next. But
 //! a request in debt waits anyway. Meanwhile, the node asks the store for a slot that no other request gets. A request
-//! that may pass at once never waits for the store, and one without an answer passes at the node's estimate.
+//! that may pass at once never waits for the store, and a held request without a slot passes at the node's estimate.
 //!
 //! ```text
 //! ahead: the part of F that is drift   Q: held requests   want: those of them without a slot
@@ -42,8 +42,8 @@ const DENIED_S: f64 = 2.0;
 /// A node without any known demand may use this part of an equal share while the store is silent.
 const UNKNOWN_SHARE: f64 = 0.1;
 
-/// As the demand of all nodes rises from 90 to 110 % of the rate, a node begins a silence later, by up to its own part
-/// of a slot.
+/// The more the demand of all nodes exceeds 90 % of the rate, the later a node admits its first request after the store
+/// has fallen silent. At 110 %, the delay is the node's phase times one slot at its own share.
 const CROWDED_FROM: f64 = 0.9;
 const CROWDED_BAND: f64 = 0.2;
 
@@ -123,8 +123,8 @@ impl View {
     }
 
     /// Continues at this node's share from the last slot on, because the store has just fallen silent. Without a recent
-    /// slot, the node begins at once, or for a crowded key at its own part of a slot, so that all nodes together begin
-    /// at the rate.
+    /// slot, the node begins at once, or, for a crowded key, after the part of a slot that is its phase: all nodes
+    /// together then begin at the rate.
     pub(super) fn fall_silent(&mut self, plan: &Plan, now_s: f64) {
         let Some(last_s) = self.queue.as_mut().map(|queue| queue.fall_silent()) else { return };
         let (_, all_per_s) = self.demands(plan, now_s);
@@ -156,7 +156,8 @@ impl View {
         self.queue.as_ref()?.turn(number)
     }
 
-    /// Notes that a held request has passed. Without a slot, it is charged like one that passes at once.
+    /// Notes that a held request has passed. If no slot was granted or asked for, it is charged like one that passes at
+    /// once.
     pub fn pass(&mut self, plan: &Plan, number: u64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let Some(queue) = &mut self.queue else { return };
@@ -165,7 +166,7 @@ impl View {
         self.charge_passed(plan, unpaid, now_s);
     }
 
-    /// Drops requests that passed without a report.
+    /// Drops requests that passed without a report, and an empty queue that is no longer needed.
     pub fn drop_overdue(&mut self, plan: &Plan, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         if let Some(queue) = &mut self.queue {
@@ -198,7 +199,7 @@ impl View {
         is_known
     }
 
-    /// Whether a message is due: soon after a request that needs a slot, and later for all else.
+    /// Whether a message is due: soon after a request that needs a slot, later for everything else.
     pub(super) fn has_to_ask(&self, plan: &Plan, queue: &Queue, now_s: f64) -> bool {
         if now_s - self.returned_s < RETURN_S {
             // The store does not know yet what the others owe.
@@ -231,7 +232,8 @@ impl View {
         Some(message)
     }
 
-    /// Applies the state of the key from a heartbeat: the store reports it without a message about the key.
+    /// Applies the state of the key that the store has reported in its answer to a heartbeat, without a message about
+    /// the key.
     pub fn hint(&mut self, plan: &Plan, hint: &Hint, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let is_news = self.known.is_none() || self.queue.is_some() && hint.age_s >= YOUNG_S;
@@ -291,8 +293,8 @@ impl View {
     }
 }
 
-/// The probability that a request is held: the rate divided by the demand of all nodes. It is higher while the queue is
-/// short.
+/// The probability that a request is held: 1 while the demand of all nodes is within the rate, else the rate divided by
+/// that demand. It is higher while the queue is short.
 fn chance(plan: &Plan, wait_s: f64, all_per_s: f64) -> f64 {
     if all_per_s <= plan.rate_per_s {
         return 1.0;

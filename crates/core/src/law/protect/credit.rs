@@ -12,12 +12,12 @@ const EARNED_NS: i64 = 3 * SECOND_NS;
 /// The work that a new member may do before it takes turns. With more, each new crawler would be served first.
 const NEW_NS: i64 = 3 * SECOND_NS / 10;
 
-/// After a pause, the debt of a member is at most the work that a share has been given in this time.
+/// After a pause, a member's debt is at most the work that each member of its group has been given in this time.
 const HORIZON: Duration = Duration::from_secs(5);
 
-/// Each release moves the virtual time of a group by this part of its work, divided by the active members, or to the
-/// tag of the member in turn, whichever is later. With none of the work, members without credit would wait at half of
-/// the capacity; with all of it, new members would.
+/// Each release moves the virtual time of a group by this part of the released work, divided by the number of active
+/// members, or to the tag of the member in turn, whichever is later. With a part of 0, members without credit would
+/// wait at half of the capacity; with a part of 1, new members would.
 const PART: (i64, i64) = (1, 2);
 
 /// The virtual time of a group: the work that each of its members has been given. It follows start-time fair queueing
@@ -46,7 +46,7 @@ impl VirtualTime {
         }
     }
 
-    /// The work that a share has been given within the horizon.
+    /// The work that each member has been given within the horizon.
     pub(super) fn lately_ns(&self) -> i64 {
         self.now_ns - self.marks_ns[0]
     }

@@ -39,8 +39,8 @@ const SLACK: f64 = 0.1;
 /// application has gained capacity.
 pub(super) const TOO_FAST: f64 = -1.1;
 
-/// The number of windows without a change after the limit has shrunk, and after a probe: in this time, requests still
-/// end that were released under the old limit.
+/// The number of windows in which the limit does not change after it has shrunk, and after a probe: the requests that
+/// end in these windows may have been released under the old limit.
 const SETTLES: u8 = 2;
 const SETTLES_AFTER_PROBE: u8 = 3;
 
@@ -134,8 +134,8 @@ impl Limit {
         self.window.opened + WINDOW
     }
 
-    /// Closes a window that is over. `fall` returns how far the times fell in the current stage of a probe. A whole
-    /// probe measures the bases anew.
+    /// Ends a window. A probe may begin, advance or end, and the limit is adapted if the window has enough ends;
+    /// otherwise its counts are kept. `fall` returns how far the times fell in the current stage of a probe.
     pub(super) fn close(
         &mut self,
         now: Timestamp,

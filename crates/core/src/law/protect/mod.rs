@@ -5,13 +5,13 @@
 //!        ─▶ waits ─▶ its turn, once a place is free ────────────────────────────▶   │
 //!        ─▶ refused: it would wait longer than max_delay          its lease is over ┘
 //! ```
-//! It needs no rate. The limit follows the slow-down: how much longer a page takes inside than when nothing queues. A
-//! probe measures the times without a queue. Members with waiting requests take turns by the work that they have used,
-//! on a tree of groups; a member that has used little has credit. A request whose end is not reported gives its place
-//! back when its lease is over. A request that would wait too long is refused on arrival.
+//! It needs no rate. The limit follows the slow-down: how much longer a page (a kind of request) takes inside than when
+//! nothing queues. A probe measures the times without a queue. Members with waiting requests take turns by the work
+//! that they have used, on a tree of groups; a member that has used little has credit. A request whose end is not
+//! reported gives its place back when its lease is over. A request that would wait too long is refused on arrival.
 //!
-//! The state has no clock of its own: the caller passes the time as `now`, and each call appends the ids that it
-//! releases to the caller's list. As long as no end is reported, everything passes.
+//! The state has no clock of its own: the caller passes the time as `now`, and the calls that release requests append
+//! their ids to the caller's list. As long as no end is reported, everything passes.
 
 mod credit;
 mod lease;
@@ -47,8 +47,8 @@ const OVERDUE: (u32, u32) = (4, 5);
 /// client in the same group as crawlers would wait as long as they do.
 const OVERDUE_OF_GROUP: u32 = 3;
 
-/// Every second release may go to the oldest overdue request of all, but only if a share is less than `CROWDED`
-/// requests within the horizon of debts: then there are more groups than taking turns can help.
+/// Every second release may go to the oldest overdue request of all, but only if each group's share of the last few
+/// seconds was less than `CROWDED` requests: with so many groups, taking turns does not help.
 const OVERDUE_OF_ALL: u32 = 2;
 const CROWDED: i64 = 3;
 
@@ -115,11 +115,11 @@ pub struct ProtectView {
     pub limit: usize,
     pub inside: usize,
     pub waiting: usize,
-    /// How long a request would wait as the last of all that wait.
+    /// How long the last of all waiting requests would wait.
     pub queue: Duration,
     pub slow_down: f64,
     pub is_probing: bool,
-    /// Groups and members that are known.
+    /// The number of groups and members that are known.
     pub members: usize,
     /// Whether ends are reported. If not, everything passes.
     pub sees_ends: bool,
@@ -166,8 +166,8 @@ pub struct Protect {
     inside: usize,
     waiting: usize,
     sees_ends: bool,
-    /// Whether a page has a base. Before that, an application that was overloaded from the beginning could make each
-    /// request look like the work of seconds: nobody is charged for the time inside.
+    /// Whether a request of a page with a base has ended. Until then, nobody is charged for the time inside: in an
+    /// application that is overloaded from the start, each request would look like seconds of work.
     knows_times: bool,
     last_end: Timestamp,
     /// The number of leases that have run out since the last reported end.
@@ -263,9 +263,9 @@ impl Protect {
         }
     }
 
-    /// Records the end of a request that took this long, or if `None`, the time since its release. Returns false if its
-    /// end is already known, or none is expected: only the first end counts. An end after the lease still shows that
-    /// ends are reported.
+    /// Records the end of a request. `took` is the time that it took; `None` stands for the time since its release.
+    /// Returns false if the request is not inside, as only its first end counts. Even an end after the lease shows that
+    /// ends are reported again.
     pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
         let place = self.inside_at(id);
         if place.is_some() || !self.sees_ends {
@@ -280,8 +280,8 @@ impl Protect {
         true
     }
 
-    /// Refuses a request that has waited for the longest delay, and returns its id. Call it after each other call,
-    /// until it returns `None`.
+    /// Refuses a request that has waited for the longest delay, and returns its id. After every call of another method,
+    /// call it until it returns `None`.
     pub fn overdue(&mut self, now: Timestamp) -> Option<Id> {
         let &(since, place) = self.oldest.first()?;
         (now >= since + self.settings.delay_max).then(|| {
@@ -303,8 +303,8 @@ impl Protect {
         true
     }
 
-    /// Lets time pass: leases may end, the limit may move, and a probe may be over. Call it at the [next
-    /// moment](Protect::next_moment).
+    /// Lets time pass: leases may end, the limit may move, a probe may begin or end, and waiting requests may be
+    /// released. Call it at the [next moment](Protect::next_moment).
     pub fn wake(&mut self, now: Timestamp, released: &mut Vec<Id>) {
         if self.expiry <= now {
             self.expire(now);
@@ -326,7 +326,7 @@ impl Protect {
         self.limit.note(self.inside, self.waiting > 0);
     }
 
-    /// When to call [`wake`](Protect::wake), if nothing else happens.
+    /// When to call [`wake`](Protect::wake), and then [`overdue`](Protect::overdue), if nothing else happens.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let window = (self.waiting > 0).then(|| self.limit.due());
         let lease = (self.inside > 0).then_some(self.expiry);
@@ -334,7 +334,7 @@ impl Protect {
         window.into_iter().chain(lease).chain(overdue).min()
     }
 
-    /// How long a request would wait. The request is not counted.
+    /// How long a request would wait if it arrived now. The request is not counted.
     pub fn foresee(&mut self, now: Timestamp, page: Key, path: &[Key]) -> Duration {
         let request = self.enter(now, Arrival { means: Means::Watch, page, path });
         let position = self.turns.position(request.leaf, request.work_ns);
@@ -372,7 +372,7 @@ impl Protect {
     }
 
     /// The overdue request to release out of turn, if any: the oldest of the group whose turn it is, or of all if there
-    /// are more groups than taking turns can help.
+    /// are so many groups that taking turns does not help.
     fn next_overdue(&self, now: Timestamp) -> Option<u32> {
         let overdue = self.settings.delay_max * OVERDUE.0 / OVERDUE.1;
         let is_overdue = |since: Timestamp| now.since(since) > overdue;
@@ -389,7 +389,7 @@ impl Protect {
         (of == group && is_overdue(since)).then_some(place)
     }
 
-    /// Whether a share has lately been less than `CROWDED` requests.
+    /// Whether each group's share has lately been less than `CROWDED` requests of average work.
     fn is_crowded(&self) -> bool {
         let request_ns = self.backlog.work_ns() / self.waiting.max(1) as i64;
         self.turns.shares().1 < CROWDED * request_ns
@@ -472,7 +472,8 @@ impl Protect {
         self.limit.end(page.excess(log_ns));
     }
 
-    /// Ends the leases that are over.
+    /// Ends the leases that are over. If many have run out since the last reported end, which was long ago, the law
+    /// assumes that ends are no longer reported.
     fn expire(&mut self, now: Timestamp) {
         self.expiry = NEVER;
         while let Some((end, place)) = self.leases.first(&self.requests) {

@@ -40,7 +40,7 @@ const SINK: f64 = 0.25;
 pub(super) struct PageTimes {
     key: Key,
     uses: u8,
-    /// Its requests that wait or are inside.
+    /// The number of its requests that wait or are inside.
     pending: u32,
     work_ns: f64,
     ends: u32,
@@ -52,7 +52,7 @@ pub(super) struct PageTimes {
     before: ProbedEnds,
 }
 
-/// The ends of a page in one stage of a probe.
+/// The number of ends of a page in one stage of a probe, and the sum of the logarithms of their times.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbedEnds {
     sum: f64,
@@ -117,7 +117,7 @@ impl PageTimes {
         self.before = std::mem::take(&mut self.stage);
     }
 
-    /// Learns from the last stage of a probe, and from the one before if nothing queued in it either.
+    /// Learns from the last stage of a probe, and from the stage before it if nothing queued there either.
     fn learn_probe(&mut self, has_queued: bool) {
         let (stage, mut before) = (std::mem::take(&mut self.stage), std::mem::take(&mut self.before));
         if has_queued {
@@ -173,8 +173,8 @@ impl Pages {
         self.pages.iter_mut().for_each(PageTimes::next_stage);
     }
 
-    /// How far the times have fallen in this stage of a probe, as the mean difference of logarithms. None in the first
-    /// stage.
+    /// How far the times have fallen from the stage before to this stage of a probe, as the mean difference of
+    /// logarithms. None if no page has ends in both, as in the first stage.
     pub(super) fn fall(&self) -> Option<f64> {
         let mut fall = ProbedEnds::default();
         for PageTimes { stage, before, .. } in &self.pages {
@@ -192,8 +192,8 @@ impl Pages {
     }
 
     /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each check takes one use away
-    /// from the page at the hand, and a page without uses is replaced. A page that gets at least one request in 256
-    /// keeps its place.
+    /// from the page at the hand, and a page without uses or pending requests is replaced. None: the page at the hand
+    /// stays. A page that gets at least one request in 256 keeps its place.
     fn place(&mut self, key: Key) -> Option<u16> {
         let number = match self.pages.len() {
             number @ ..=PAGES_MAX => {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::base::Timestamp;
 use crate::law::protect::limit::LEAST;
 
-/// In the first stage of a probe, this part of the limit goes inside; in each further stage, this part of the one
-/// before. If the limit has just fallen, all of it goes inside in the first stage: a part of it would leave the
-/// application idle.
+/// In the first stage of a probe, this part of the limit goes inside; in each further stage, this part of the number in
+/// the previous stage. If the limit has fallen far, all of it goes inside in the first stage: a part of it would leave
+/// the application idle.
 const PART: f64 = 0.6;
 
 /// The first stage, and each further stage, is over after this many ends of requests that were released in it.
@@ -28,7 +28,8 @@ const EVERY: Duration = Duration::from_secs(20);
 /// The shortest time between two probes.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// If the limit is below this part of its highest value since the last probe, the bases are checked by another probe.
+/// If pages still seem slow when the limit is below this part of its highest value since the last probe, another probe
+/// checks the bases.
 const FALLEN: f64 = 0.65;
 
 /// Decides when to measure the bases, which are never guessed. A probe refuses no request, but some wait half a second
@@ -95,7 +96,7 @@ impl Probe {
     }
 
     /// Begins a probe if one is due: at the first saturation, after 20 s of it, if the limit has fallen far but pages
-    /// still seem slow, or if most pages have no base.
+    /// still seem slow, or if most ends are of pages without a base.
     pub(super) fn begin(&mut self, now: Timestamp, saturation: Saturation) {
         self.saturated += saturation.full;
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;

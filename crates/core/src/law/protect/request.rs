@@ -58,7 +58,7 @@ pub(super) struct InFlight {
     /// The member that sent the request.
     pub(super) leaf: u32,
     pub(super) serial: u32,
-    /// The work that it has been charged: an estimate.
+    /// The estimated work for which its member is charged at its release.
     pub(super) work_ns: i64,
     /// Its arrival while it waits, its release while it is inside.
     pub(super) since: Timestamp,
@@ -139,7 +139,7 @@ impl Backlog {
     }
 
     /// About how long a request would wait. Requests with credit go first. Until the turn of a request without credit,
-    /// each active group is given as much work as virtual time passes.
+    /// each active group is given the work by which virtual time advances.
     pub(super) fn expected(&self, position: Position, limit: usize, active: u32) -> Duration {
         let others_ns = position.ahead_ns.max(0).saturating_mul(i64::from(active));
         time(self.with_credit_ns.saturating_add(others_ns), limit)

@@ -13,13 +13,13 @@ use crate::law::protect::slab::{List, NONE, Slab};
 /// The root of the tree: the group of all.
 const ROOT: u32 = 0;
 
-/// The member that is shared by all clients that find no place in a full group.
+/// The key of the member that stands for all newcomers to a group when the group or the whole tree is full.
 const REST: Key = Key::from_bits(u64::MAX);
 
-/// A group has at most one in this many of all members, so that one network cannot push out all others.
+/// A group below the root has at most one in this many of all members, so that one network cannot push out all others.
 const GROUP_PART: usize = 16;
 
-/// A member that has been idle for longer is forgotten: by then a new one has the same rights.
+/// A member that has been idle for longer than this is forgotten: a new member would have the same rights.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// At each arrival, at most this many idle members are forgotten.
@@ -30,9 +30,9 @@ const FORGOTTEN_AT_ONCE: usize = 2;
 const SIZE_PART: i64 = 2;
 
 /// A tree of members: groups, their subgroups, and clients as the leaves. In each group, of the members with waiting
-/// requests, the one with the lowest tag is next. Its tag moves by the work of each of its requests: by an estimate at
-/// the release, and by the difference at the end (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng,
-/// 1996).
+/// requests, the one with the earliest turn is next: its tag plus a part of the work of its next request. The tag of a
+/// member moves by the work of each of its requests: by an estimate at the release, and by the difference at the end
+/// (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng, 1996).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     members: Slab<Member>,
@@ -52,7 +52,7 @@ struct Member {
     is_leaf: bool,
     /// The work that it has been given, in the virtual time of its group.
     tag_ns: i64,
-    /// Its requests that wait or are inside.
+    /// The number of its requests that wait or are inside.
     pending: u32,
     /// The work of its requests that wait.
     waiting_ns: i64,
@@ -72,7 +72,7 @@ struct Member {
 struct Turn {
     group: u32,
     key_ns: i64,
-    /// Of two members with the same key, the one whose request came first is next.
+    /// Of two members with the same `key_ns`, the one whose request came first is next.
     serial: u32,
     member: u32,
     work_ns: i64,
@@ -155,7 +155,7 @@ impl Turns {
         self.refresh(leaf, requests);
     }
 
-    /// Removes the waiting request whose turn it is from its queue, and returns its place.
+    /// Removes the waiting request whose turn it is from its queue, charges its member, and returns its place.
     pub(super) fn next(&mut self, requests: &mut Requests, now: Timestamp) -> Option<u32> {
         let mut turn = self.first(ROOT)?;
         while let Some(inner) = self.first(turn.member) {
@@ -192,7 +192,7 @@ impl Turns {
                 let size_ns = work_ns / SIZE_PART;
                 return Position { ahead_ns: distance_ns + size_ns, has_credit: distance_ns + size_ns < 0 };
             }
-            // All active members of the group take turns until then.
+            // Until the turn of this member, all active members of the group take turns.
             let work_ns = distance_ns.max(0).saturating_mul(i64::from(group.active));
             (number, ahead_ns) = (member.group, work_ns.min(group.waiting_ns));
         }
@@ -218,7 +218,7 @@ impl Turns {
         self.first(ROOT).map(|turn| turn.member)
     }
 
-    /// How many outermost groups have requests, and the work that each has been given lately.
+    /// The number of outermost groups with pending requests, and the work that each has been given lately.
     pub(super) fn shares(&self) -> (u32, i64) {
         let root = &self.members[ROOT];
         (root.active, root.virtual_time.lately_ns())

@@ -19,7 +19,7 @@ use crate::policy::{
     WarningKind, Warnings, is_host, map, quoted,
 };
 
-/// The number of keys of a map that still fits in the L2 cache of a core, at 24 bytes each.
+/// The largest number of keys with which a map still fits in the L2 cache of a core, at 24 bytes a key.
 const LARGE: usize = 8_192;
 
 /// The map of a lookup.
@@ -44,7 +44,7 @@ pub(in crate::policy) struct LookupMap {
 
 impl LookupMap {
     /// Reads a map. None if there is no file, or no key in it: such a map never answers. Without `slos`, the map is
-    /// that of a derived field: its values are text, and its file must exist.
+    /// that of a derived field: its values are text, and its file must exist, but may have no keys.
     pub(in crate::policy) fn read(
         (lookup, name): (&Lookup, String),
         places: Box<[Place]>,
@@ -125,8 +125,8 @@ impl LookupMap {
         self.entries > LARGE
     }
 
-    /// Reads the memory that [`find`](LookupMap::find) reads first, if the map is of the kind for which this saves
-    /// time.
+    /// Reads the memory that [`find`](LookupMap::find) reads first, if the keys of the map are networks without a rest.
+    /// For other maps, it does nothing.
     #[inline]
     pub(in crate::policy) fn look(&self, values: Values<'_, '_>) -> u32 {
         match (&self.keys, &*self.places) {
@@ -170,7 +170,8 @@ impl LookupMap {
         Some(if pattern.answer == Answer::REFUSED { Value::NoHost(b"") } else { text() })
     }
 
-    /// No line matches a request that lacks one of the map's fields.
+    /// The result for a request that lacks one of the map's fields: no line matches. If every limit needs such a field,
+    /// the fault is noted.
     #[inline]
     fn lacks_field(&self) -> Option<Pattern> {
         if let Some(watch) = &self.watch {
@@ -203,7 +204,8 @@ impl LookupMap {
         Some((self.line_number(alone), meant))
     }
 
-    /// The number of keys that name the SLO with this index. A key that occurs twice counts once in a `str` map.
+    /// The number of keys that name the SLO with this index. A key that occurs twice counts once, except in a `beg` or
+    /// `sub` map.
     pub(in crate::policy) fn keys_of(&self, slo: usize) -> u32 {
         self.named[slo]
     }

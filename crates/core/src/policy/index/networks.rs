@@ -12,7 +12,7 @@ use crate::base::network::{read, untranslated};
 use crate::base::v6_mask;
 use crate::policy::{Pattern, PolicyErrorKind, quoted};
 
-/// Networks of both families. The longest prefix wins; of two equal networks, the first line wins.
+/// Networks of both families. The longest prefix wins; of two equal networks with the same rest, the first line wins.
 #[derive(Debug)]
 pub(in crate::policy) struct Networks {
     has_rest: bool,
@@ -28,7 +28,7 @@ impl Networks {
         Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
     }
 
-    /// Returns the earlier pattern of the same network and rest, if there is one. The earlier pattern keeps its answer.
+    /// Adds a pattern, unless an earlier one has the same network and rest. Returns that earlier pattern, if any.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -60,8 +60,8 @@ impl Networks {
         }
     }
 
-    /// The line of the longest prefix that matches the address. An address is also looked up among the networks of the
-    /// other family, after its own, as in HAProxy.
+    /// The line of the longest prefix that matches the address, among the lines with this rest. An address is also
+    /// looked up among the networks of the other family, after its own, as in HAProxy.
     #[inline]
     pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
         let rest = Rest::new(rest, &self.hasher);
@@ -108,7 +108,7 @@ fn ipv4_bits(v4: Ipv4Addr) -> u128 {
     u128::from(v4.to_bits()) << 96
 }
 
-/// The rest of a key, hashed once for all lengths.
+/// The rest of a key, hashed once for all prefix lengths.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     bytes: &'a [u8],

@@ -79,7 +79,7 @@ impl Regexes {
         Regexes { regexes: Vec::new(), lines: List::default(), automata: Vec::new(), ignores_case }
     }
 
-    /// Returns the earlier pattern of the same key, if there is one.
+    /// Adds a pattern. Returns the earlier pattern of the same key, if there is one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,

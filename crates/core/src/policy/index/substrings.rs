@@ -14,7 +14,7 @@ pub(in crate::policy) struct Substrings {
     /// The keys that can win, in the order of their lines.
     patterns: Vec<Pattern>,
     key_bytes: usize,
-    /// It numbers the keys in the order of `patterns`. None until all keys are inserted.
+    /// It reports a key as its index in `patterns`. None until all keys are inserted.
     automaton: Option<Box<DFA>>,
 }
 

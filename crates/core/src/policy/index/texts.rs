@@ -15,7 +15,7 @@ pub(in crate::policy) struct Exact {
 }
 
 impl Exact {
-    /// Returns the earlier pattern of the same key, if there is one.
+    /// Adds a pattern, unless its key is known. Returns the earlier pattern of the same key, if there is one.
     pub(in crate::policy) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
         let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
         let is_same = |other: &Pattern| other.key(text) == pattern.key(text);
@@ -38,7 +38,7 @@ impl Exact {
 pub(in crate::policy) struct List(pub(in crate::policy) Vec<Pattern>);
 
 impl List {
-    /// Returns the earlier pattern of the same key, if there is one.
+    /// Adds a pattern. Returns the earlier pattern of the same key, if there is one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -60,8 +60,8 @@ impl List {
 
 /// Patterns sorted by key. The longest match wins.
 ///
-/// A matching key sorts before the value, and every key between the two starts with the matching key. So the longest
-/// match is also a prefix of the last key before the value, and of the part that this key and the value have in common.
+/// A matching key sorts at or before the value, and every key between the two starts with the matching key. So the
+/// longest match is also a prefix of the last key up to the value, and of the part that this key and the value share.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Prefixes {
     sorted: Vec<Pattern>,

@@ -14,7 +14,8 @@ pub(in crate::policy) struct Words {
 }
 
 impl Words {
-    /// Returns the earlier pattern of the same key, if there is one. Delimiters around a key are ignored.
+    /// Adds a pattern, without the delimiters around its key. Returns the earlier pattern of the same key, if there is
+    /// one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,

@@ -52,7 +52,7 @@ fn check_size(bytes: u64) -> io::Result<()> {
 pub struct Strays(BTreeSet<PathBuf>);
 
 impl Strays {
-    /// Finds `*.map` in the directory itself. Hidden files are skipped, because editors make them.
+    /// Finds unused `*.map` files in the directory itself. Hidden files are skipped, because editors make them.
     pub fn look(dir: &Path, layout: &Layout) -> Strays {
         let read = layout.files(dir);
         // An unreadable directory is ignored: its `slo.map` is unreadable too, and that error is reported already.

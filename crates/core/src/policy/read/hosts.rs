@@ -9,9 +9,9 @@ use crate::policy::{Lookup, Method, is_host, map};
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// padded with spaces, so that all lines stay where they are.
 ///
-/// Keys of `beg`, `end` and `dom` are parts of a host, so they are only put in lower case. `reg` ignores case instead.
-/// In a map of `base`, keys of `str` and `beg` begin with the host; those of other methods may hold only a path, and
-/// stay as they are.
+/// Keys of `beg`, `end`, `dom` and `sub` are parts of a host, so they are only put in lower case. `reg` ignores case
+/// instead. In a map of `base`, keys of `str` and `beg` begin with the host; those of other methods may hold only a
+/// path, and stay as they are.
 pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     let fields = lookup.fields.len();
     let Some(host) = lookup.fields.iter().position(|field| is_host(field) || is_base(field)) else { return };

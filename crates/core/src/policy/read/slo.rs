@@ -45,7 +45,8 @@ pub struct Slo {
     pub is_sharing_given: bool,
     /// The fields that distinguish clients, outermost first, for a law that shares the limit between them.
     pub share: Vec<String>,
-    /// The fields that name a page for `protect`: the times of a page show whether the application queues.
+    /// The fields that name a page for `protect`: the response times of a page show whether requests queue up in the
+    /// application.
     pub page: Vec<String>,
     /// None if the SLO counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
@@ -118,7 +119,7 @@ impl Slo {
         }
     }
 
-    /// A tag that distinguishes the states of the SLO's keys from others: see [`Law::state_tag`].
+    /// A tag that distinguishes the states of keys under different laws and units: see [`Law::state_tag`].
     pub(in crate::policy) fn state_tag(&self) -> u32 {
         self.law.state_tag() ^ self.work.as_ref().map_or(0, |work| work.state_tag())
     }
@@ -264,7 +265,7 @@ fn sharings(law: &Law, is_work: bool) -> &'static [Sharing] {
     }
 }
 
-/// A shorter block is probably a mistake: `retry_after` counts whole seconds.
+/// The shortest block. A shorter one is probably a mistake: `retry_after` counts whole seconds.
 const BLOCK_MIN: Duration = Duration::from_secs(1);
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
@@ -317,9 +318,9 @@ fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Opt
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Slos {
     pub(in crate::policy) sorted: Vec<Slo>,
-    /// The number of the line of each id, whether the line is valid or not.
+    /// The line number of each id, whether the line is valid or not.
     pub(in crate::policy) lines: BTreeMap<SloId, usize>,
-    /// Whether the file could not be read. Then maps may name any id, so that only one problem is reported.
+    /// Whether the file could not be read. If so, maps may name any id, so that only one problem is reported.
     is_unread: bool,
 }
 
@@ -351,7 +352,8 @@ impl Slos {
         self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
-    /// Reports the line of the SLO, in order of ids, with which the sketches begin to take too much memory.
+    /// Reports the line of the first SLO, in order of ids, whose sketch and those before it take too much memory in
+    /// all.
     fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
         let mut bytes = 0;
         let over = self.sorted.iter().find(|slo| {

@@ -175,8 +175,8 @@ impl Reserve {
 }
 
 impl Work {
-    /// The grains to charge when a request arrives: at least 1, and no more than a full bucket admits. `own` is the
-    /// estimate of the request's key.
+    /// The grains to charge when a request arrives: at least 1, and no more than a full bucket or an empty window
+    /// admits. `own` is the estimate of the request's key.
     pub fn reservation(&self, announced: Option<Amount>, own: Option<Quantile>) -> u32 {
         let announced = announced.filter(|_| self.reserve == Reserve::Announced);
         let grains = match (self.reserve, announced) {
@@ -189,7 +189,7 @@ impl Work {
         grains.clamp(1, self.reserve_max)
     }
 
-    /// Whether a reservation is an estimate, for which each key has its own.
+    /// Whether reservations are estimates, of which each key has its own.
     pub fn is_learned(&self) -> bool {
         matches!(self.reserve, Reserve::Learned(_))
     }
@@ -203,7 +203,7 @@ impl Work {
     /// cost between two grains is rounded up or down: over consecutive turns, the mean is exact.
     pub fn cost(&self, ending: &Ending, turn: u32) -> Option<u32> {
         let micros = self.unit.of(ending)?.micros();
-        // The numbers of van der Corput lie evenly between 0 and 1.
+        // The numbers of the van der Corput sequence are evenly spread between 0 and 1.
         let part = ((u128::from(turn.reverse_bits()) * u128::from(self.grain)) >> 32) as u64;
         Some(u32::try_from((micros + part) / self.grain).unwrap_or(u32::MAX))
     }
