@@ -24,7 +24,7 @@ pub(super) struct SimulateArguments {
           value_parser = PossibleValuesParser::new(ProtectLoad::names()))]
     protect: Option<Vec<String>>,
     /// Number of runs of each load, each with its own seed; the table has their medians
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "protect",
+    #[arg(long, value_name = "N", default_value_t = 9, requires = "protect",
           value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
     /// Seed of the random numbers; several runs count up from it

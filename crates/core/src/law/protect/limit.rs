@@ -32,8 +32,8 @@ const FULL: f64 = 0.8;
 /// The slow-down is a mean over about this many measured ends.
 const MEMORY: f64 = 60.0;
 
-/// The slow-down may exceed its target by this much before the limit shrinks.
-const SLACK: f64 = 0.1;
+/// The limit neither grows nor shrinks while the slow-down is below its target by at most this part of log(slowdown).
+const STAYS: f64 = 0.2;
 
 /// Requests that end within a third of their page's time are errors or come from a cache: they do not show that the
 /// application has gained capacity.
@@ -44,15 +44,15 @@ pub(super) const TOO_FAST: f64 = -1.1;
 const SETTLES: u8 = 2;
 const SETTLES_AFTER_PROBE: u8 = 3;
 
-/// The limit of one application. It grows while requests wait and the slow-down is below the target, and shrinks by the
-/// excess above it, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has its own base, instead
-/// of one minimum for all, so that a change in the mix of pages does not look like a queue.
+/// The limit of one application. It grows while requests wait and the slow-down is well below the target, and shrinks
+/// by the excess above it, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has its own base,
+/// instead of one minimum for all, so that a change in the mix of pages does not look like a queue.
 ///
 /// ```text
 /// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends
 /// target    t = log(slowdown) + max(0, log(8 / L) / 2)
-/// s > t + 0.1:                L = L * max(0.6, 1 - (s - t) / 2)
-/// s < t and requests wait:    L = L + max(1/4, 0.06 * max(8, L) * min(1, (t - s) / t))
+/// s > t:                                         L = L * max(0.6, 1 - (s - t) / 2)
+/// s < t - log(slowdown) / 5 and requests wait:   L = L + max(1/4, 0.06 * max(8, L) * min(1, 1 - s / t))
 /// ```
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
@@ -165,7 +165,7 @@ impl Limit {
         Saturation {
             limit: self.limit,
             full: if is_full { now.since(window.opened).min(WINDOW_LONGEST) } else { Duration::ZERO },
-            is_slow: self.slow_down > self.target(),
+            is_slow: self.slow_down > self.target() - STAYS * self.target,
             is_unknown: window.ends >= ENDS_MIN && 2 * window.measured < window.ends,
         }
     }
@@ -182,14 +182,14 @@ impl Limit {
         let mean = self.window.excess / measured;
         self.slow_down += (mean - self.slow_down) * (measured / MEMORY).min(1.0);
         let target = self.target();
-        let above = self.slow_down - target;
+        let excess = self.slow_down - target;
         if self.settles > 0 {
             self.settles -= 1;
-        } else if above > SLACK {
-            self.limit = (self.limit * (1.0 - above / 2.0).max(0.6)).max(LEAST);
+        } else if excess > 0.0 {
+            self.limit = (self.limit * (1.0 - excess / 2.0).max(0.6)).max(LEAST);
             self.settles = SETTLES;
-        } else if above < 0.0 && self.window.waited && mean > TOO_FAST {
-            self.limit += (0.06 * self.limit.max(SMALL) * (-above / target).min(1.0)).max(0.25);
+        } else if excess < -STAYS * self.target && self.window.waited && mean > TOO_FAST {
+            self.limit += (0.06 * self.limit.max(SMALL) * (-excess / target).min(1.0)).max(0.25);
             self.limit = self.limit.min(MOST as f64);
             self.probe.grown(self.limit);
         }
@@ -256,12 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_at_its_target() {
-        let (mut limit, mut now) = probed();
-        windows(&mut limit, &mut now, 60, 1.75, true);
-        let places = limit.places();
-        windows(&mut limit, &mut now, 30, 1.75, true);
-        assert_eq!(limit.places(), places);
+    fn it_stays_just_below_its_target() {
+        for (slow_down, changes) in [(1.45, 1), (1.58, 0), (1.68, 0), (1.75, -1)] {
+            let (mut limit, mut now) = probed();
+            windows(&mut limit, &mut now, 60, slow_down, true);
+            limit.limit = 16.0;
+            let before = limit.places();
+            windows(&mut limit, &mut now, 30, slow_down, true);
+            assert_eq!((limit.places() as i32 - before as i32).signum(), changes, "{slow_down}");
+        }
     }
 
     #[test]

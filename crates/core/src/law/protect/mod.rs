@@ -55,7 +55,7 @@ const CROWDED: i64 = 3;
 /// The settings that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProtectSettings {
-    /// The slow-down at which the limit stays: with 1.7, a page takes 1.7 times as long as when nothing queues.
+    /// Above this slow-down, the limit shrinks: with 1.7, if pages take 1.7 times as long as when nothing queues.
     pub slow_down: f64,
     /// A request that would wait longer than this is refused.
     pub delay_max: Duration,
