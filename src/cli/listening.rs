@@ -15,7 +15,7 @@ use crate::server::spoe::NAME;
 use slowlane_core::base::{Address, shown};
 use spop::{AgentHello, Disconnect, Frame, HaproxyHello, Kind};
 
-/// The time limit for a connection and for an answer: a program on this machine gives both immediately.
+/// The time limit for a connection and for an answer: a program on this machine accepts and answers immediately.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest answer that is kept: enough for a frame, or for the head of an HTTP answer.

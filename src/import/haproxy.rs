@@ -334,7 +334,7 @@ impl<'l> Declared<'l> {
     }
 }
 
-/// The reason why a line that affects limits in another way than by a condition is not imported as it stands.
+/// The reason why a line that affects limits by something other than a condition is not imported as it stands.
 fn unknown(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let stores = |word: &&str| word.contains("_rate(") || word.contains("sc_") || word.starts_with("%[sc");

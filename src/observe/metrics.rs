@@ -1,7 +1,7 @@
 //! All metrics, with their names, help texts and handles.
 //!
-//! Clients cannot choose the value of a label: SLO ids and fields come from the policy, all other values from
-//! slowlane's code or from a proxy.
+//! Clients cannot choose the value of a label: SLO ids, units and fields come from the policy, and keys of protected
+//! applications are keyed hashes. All other values come from slowlane's code or from a proxy.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};

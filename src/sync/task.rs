@@ -340,7 +340,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Notes a failure. It is a warning if the store has just fallen silent or the reason has changed.
+    /// Notes a failure. It is logged as a warning if the store has just fallen silent or the reason has changed.
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);

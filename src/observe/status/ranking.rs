@@ -78,8 +78,8 @@ pub struct Crowd {
 
 impl Ranking {
     /// The first `most` groups of each field, or only of `field`, in the order of a measure. Groups whose measure is
-    /// zero are left out. So is a network that has a single address, or most of whose requests come from one narrower
-    /// group.
+    /// zero are left out. So is a network that has a single address, or nearly all of whose requests come from one
+    /// narrower group.
     pub(super) fn by(mut self, measure: RankedBy, field: Option<&str>, most: usize) -> Ranking {
         let mut networks: Vec<(Network, f64)> = self.groups.iter().filter_map(GroupRow::network).collect();
         networks.sort_by_key(|(network, _)| Reverse(network.prefix()));

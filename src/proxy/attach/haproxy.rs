@@ -115,8 +115,8 @@ impl Config<'_> {
         (self.lines[line].file, self.lines[line].end)
     }
 
-    /// The place where slowlane's rules belong: after the section's `http-request` rules, before the line that chooses
-    /// a backend, and outside every `.if`.
+    /// The place where slowlane's rules belong: after the section's `http-request` rules, before the first line that
+    /// redirects or chooses a backend or server, and outside every `.if`.
     fn rule_place(&self, section: &Section) -> Place {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);

@@ -48,7 +48,8 @@ impl Paced {
     }
 
     /// Whether HAProxy can have the tables of this key. It cannot if a field's name has characters other than ASCII
-    /// letters, digits, `-`, `_` and `.`, or if the only field is `all`, whose tables would be those of all requests.
+    /// letters, digits, `-`, `_` and `.`, or is that of a usual field in another case. Nor can it if the only field is
+    /// `all`, whose tables would be those of all requests.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]

@@ -7,7 +7,7 @@ use crate::base::canonical;
 /// The longest name of a host, in bytes without a final dot (RFC 1035, section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// A host without its port. Spellings of one name differ only in case.
+/// A host without its port. Names of the same host differ at most in case, so they are equal once in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host<'a> {
     /// A name or an IPv4 address, as the client wrote it.

@@ -32,7 +32,7 @@ const CREDIT: f64 = 0.02;
 const SCARCE: f64 = 0.1;
 
 /// Below [`SCARCE`], the store grants at most this part of a node's share of the rest, or one request if that is more.
-/// So each round of messages from all nodes halves the rest.
+/// So a round of messages from all nodes takes at most about half of the rest.
 const SCARCE_PART: f64 = 0.5;
 
 /// A node without requests for this time returns its lease: by then its demand has faded to a third.
@@ -239,8 +239,8 @@ impl LeaseView {
         }
     }
 
-    /// The amount to request now. If the lease is below half of the demand of a period and a round trip, this fills it
-    /// to a little more than that demand; else it is 0.
+    /// The amount to request now. If the lease is below half of the demand of a period and a round trip, the amount
+    /// fills it to a little more than that demand; otherwise the amount is 0.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s + plan.round_trip_s);

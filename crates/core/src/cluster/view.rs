@@ -82,7 +82,7 @@ const NEWS_REQUESTS: f64 = 3.0;
 const NEWS_FACTOR: f64 = 1.5;
 
 /// While a key is in debt, a node sends at least one message about it in this time. With 0.3, 1 and 3 s, 50 clients at
-/// 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %; the worst second of a load that
+/// 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %. The worst second of a load that
 /// moves each second, at 50 ms, is +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 

@@ -8,8 +8,8 @@
 //! ```
 //! A sharer is pending while one of its slots lies ahead. A request takes tokens and, if they are too few, the first
 //! free slots from its sharer's `eligible` on. For each slot, `eligible` moves on by at least the number of pending
-//! sharers, so a greedy sharer leaves the slots in between to the others. A slot that nobody takes becomes a token for
-//! any sharer.
+//! sharers (in a tree, by the product that `branches` returns), so a greedy sharer leaves the slots in between to the
+//! others. A slot that nobody takes becomes a token for any sharer.
 //!
 //! A pending sharer leaves every fourth slot and some tokens free. Otherwise the first to come could book every slot
 //! within the longest delay. Unused reserved slots become tokens, and a pending sharer may take these tokens. A bucket
@@ -290,8 +290,8 @@ impl Calendar {
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the future slots of a request that was to leave at `due_ns`. If that time has passed, it returns tokens
-    /// instead.
+    /// Frees the future slots of a request that was to leave at `due_ns`. If that time has passed, the request gives
+    /// back tokens instead.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
             // When the request arrived, there was no memory for the calendar.

@@ -21,7 +21,7 @@ pub struct Restored {
 }
 
 /// Restores a snapshot into a throttle. Items that have expired since the snapshot are dropped. `keys`: whether the
-/// snapshot's keys were made with the secret of this throttle; if not, only blocks by fields and notes are restored.
+/// snapshot's keys were made with the secret of this throttle; if not, only notes and blocks by fields are restored.
 ///
 /// # Errors
 /// The snapshot is damaged, truncated or unreadable. All parts before the fault have been restored.

@@ -151,8 +151,8 @@ impl Table {
     }
 
     /// Reads the rows of a batch, whose groups have these ends, and returns the row numbers: 0 for a key without a row,
-    /// or with a shard that another thread has locked. Taking a lock waits for all reads before it, so the shards are
-    /// locked together.
+    /// or whose shard another thread has locked. Taking a lock waits for all reads before it, so the shards are locked
+    /// together.
     fn look(
         &self,
         keys: &[(Key, Duration)],

@@ -4,9 +4,9 @@
 //! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! The first SLO with room in its assured rate lets the request bypass the SLOs after it, which are charged anyway. The
-//! assured rates of the SLOs in between, up to the last one that stops the request, are charged too. Other requests
-//! then wait longer.
+//! The first SLO with room in its assured rate lets the request bypass the SLOs after it, which are charged anyway. Its
+//! assured rate is charged, and so are those of the SLOs between it and the last one that stops the request. Other
+//! requests then wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -41,8 +41,9 @@ pub(super) struct Guarantee {
 pub(super) type Guarantees = ArrayVec<Guarantee, JUDGED_MAX>;
 
 impl Carried {
-    /// Finds the first SLO whose assured rate has room for the request. None if there is none below the last SLO
-    /// that stops the request, or if an SLO that cannot be bypassed stops it.
+    /// Finds the first SLO whose assured rate has room for the request, below the last SLO that stops the request. None
+    /// if there is none, if an SLO outside the bypassed ones refuses the request, or if one of them that stops it has
+    /// no room for debt.
     pub(super) fn find(
         cases: &[Case<'_>],
         judgements: &[Judgement],

@@ -1,4 +1,4 @@
-//! The decision on a batch: requests of one key are judged in order, and rows of one shard together.
+//! The decision on a batch: requests of one key are judged in order, and the rows of one shard are written together.
 
 use std::time::Duration;
 

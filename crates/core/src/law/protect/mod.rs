@@ -264,8 +264,8 @@ impl Protect {
     }
 
     /// Records the end of a request. `took` is the time that it took; `None` stands for the time since its release.
-    /// Returns false if the request is not inside, as only its first end counts. Even an end after the lease shows that
-    /// ends are reported again.
+    /// Returns false if the request is not inside: it has ended before, its lease is over, or it was never counted.
+    /// Even an end after the lease shows that ends are reported again.
     pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
         let place = self.inside_at(id);
         if place.is_some() || !self.sees_ends {

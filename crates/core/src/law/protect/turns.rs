@@ -19,7 +19,7 @@ const REST: Key = Key::from_bits(u64::MAX);
 /// A group below the root has at most one in this many of all members, so that one network cannot push out all others.
 const GROUP_PART: usize = 16;
 
-/// A member that has been idle for longer than this is forgotten: a new member would have the same rights.
+/// A member that has been idle for longer than this is forgotten: by then, a new member has the same rights.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// At each arrival, at most this many idle members are forgotten.
@@ -30,8 +30,8 @@ const FORGOTTEN_AT_ONCE: usize = 2;
 const SIZE_PART: i64 = 2;
 
 /// A tree of members: groups, their subgroups, and clients as the leaves. In each group, of the members with waiting
-/// requests, the one with the earliest turn is next: its tag plus a part of the work of its next request. The tag of a
-/// member moves by the work of each of its requests: by an estimate at the release, and by the difference at the end
+/// requests, the one with the earliest turn is next. A turn is the member's tag plus a part of the work of its next
+/// request. The tag moves by the work of each request: by an estimate at the release, and by the difference at the end
 /// (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng, 1996).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {

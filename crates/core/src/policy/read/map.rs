@@ -66,7 +66,7 @@ pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
     1 + text[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The key of a line and its value, after the length of the key's indent. The key is empty if the line has none.
+/// The length of the key's indent, the key, and the value. The key is empty if the line has none.
 fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), PolicyErrorKind> {
     if written.len() > LINE_BYTES_MAX {
         return Err(PolicyErrorKind::LineTooLong);
