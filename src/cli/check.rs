@@ -36,7 +36,7 @@ struct CheckReport {
     policy: Option<PathBuf>,
     /// None: the policy has an error.
     summary: Option<String>,
-    /// Every rate is unlimited: nothing is throttled.
+    /// No SLO has a limit: nothing is throttled.
     unlimited: bool,
     errors: Vec<CheckFinding>,
     errors_total: usize,
@@ -141,7 +141,7 @@ impl CheckReport {
             Some(dir) => format!("policy {}", dir.display()),
             None => "the built-in policy".to_owned(),
         };
-        let note = if self.unlimited { "; every rate is unlimited, so nothing is throttled" } else { "" };
+        let note = if self.unlimited { "; no SLO has a limit, so nothing is throttled" } else { "" };
         format!("ok: {config}{policy}: {}{note}", self.summary.as_deref().unwrap_or_default())
     }
 }

@@ -46,7 +46,7 @@ pub(crate) const PROTECTED: DemoSlo = DemoSlo {
     application: (8, Duration::from_millis(50)),
     connections: 80,
     networks: 5,
-    introduction: "  crawlers        80 addresses in 5 networks, that never pause",
+    introduction: "  crawlers        80 addresses in 5 networks that never pause",
     last_column: "the application",
     summary: ["the crawlers", "they get", "With law=protect"],
 };

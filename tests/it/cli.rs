@@ -694,7 +694,7 @@ fn check_without_flags_looks_where_the_service_looks() {
     let good =
         "printf 'policy.dir = \"policy\"\n' > slowlane.toml; printf '0 rate=unlimited\n' > policy/slo.map";
     let Some(said) = check(good) else { return skipped("a mount namespace is not allowed") };
-    let ok = "ok: config /etc/slowlane/slowlane.toml, policy /etc/slowlane/policy: 1 SLO; no maps; every rate is unlimited, so nothing is throttled\nexit 0\n";
+    let ok = "ok: config /etc/slowlane/slowlane.toml, policy /etc/slowlane/policy: 1 SLO; no maps; no SLO has a limit, so nothing is throttled\nexit 0\n";
     assert_eq!(said, ok);
     let said = check("printf '[hold]\nmaximum = 1\n' > slowlane.toml").unwrap();
     assert!(said.starts_with("slowlane: /etc/slowlane/slowlane.toml:2: unknown field `maximum`"), "{said}");

@@ -239,7 +239,7 @@ fn an_empty_config_is_the_default() {
         (code, out.as_str(), problems.len()),
         (
             0,
-            "ok: config empty.toml, the built-in policy: 1 SLO; no maps; every rate is unlimited, so nothing is throttled\n",
+            "ok: config empty.toml, the built-in policy: 1 SLO; no maps; no SLO has a limit, so nothing is throttled\n",
             0
         )
     );

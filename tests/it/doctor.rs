@@ -286,6 +286,8 @@ fn limits_in_force_are_told_from_dry_runs_and_from_none() {
     shows("note", "dry runs, which throttle nothing: SLO 3001");
     slowlane.replace("slo.map", "0 rate=unlimited\n3001 rate=unlimited\n");
     shows("wrong", "no SLO has a limit: nothing is throttled");
+    slowlane.replace("slo.map", "0 rate=unlimited\n3001 law=protect\n");
+    shows("ok", "limits in force: SLO 3001");
     slowlane.replace("slo.map", "0 rate=unlimited\n3001 burst=1 rate=5x/s\n");
     shows("wrong", "the last edit is not in force: ");
     doctor(&config, &[]).has("wrong", "slo.map:2: rate \"5x/s\"");

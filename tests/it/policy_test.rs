@@ -41,11 +41,11 @@ const SLO_MAP: &str = "0 rate=unlimited
 
 const WEBSITES: u8 = 15;
 
-fn policy() -> Policy {
+fn policy(slo_map: &str) -> Policy {
     let websites: String =
         (1..WEBSITES).map(|number| format!("w{number} {}\n", 2000 + u16::from(number))).collect();
     let read = |path: &Path| match path.to_str() {
-        Some("slo.map") => Ok(SLO_MAP.into()),
+        Some("slo.map") => Ok(slo_map.into()),
         Some("website.map") => Ok(websites.clone().into()),
         Some("owner.map") => Ok("acme 1001\nllm 1002\n".into()),
         _ => Err(io::ErrorKind::NotFound.into()),
@@ -57,7 +57,7 @@ const SETTINGS: TestSettings = TestSettings { expire: Duration::from_secs(30), a
 
 fn outcome(text: &str) -> Outcome {
     let suite = Suite::parse(text.as_bytes()).unwrap_or_else(|mistakes| panic!("{text}: {mistakes:?}"));
-    run(&suite, policy(), &SETTINGS).0
+    run(&suite, policy(SLO_MAP), &SETTINGS).0
 }
 
 /// `step: expected | got` of each failure.
@@ -176,6 +176,14 @@ fn the_slos_of_a_request_are_told_with_the_lines_that_name_them() {
 }
 
 #[test]
+fn a_protected_website_has_a_limit() {
+    let policy = policy(&SLO_MAP.replace("2001 burst=3 rate=10/s max_delay=1s", "2001 law=protect"));
+    let suite = Suite::parse(b"website=w1 -> unlimited").unwrap();
+    let failures = &run(&suite, policy, &SETTINGS).0.cases[0].failures;
+    assert_eq!(failures.iter().map(|failure| &*failure.got).collect::<Vec<_>>(), ["2001 (website.map:1)"]);
+}
+
+#[test]
 fn blocks_and_windows_last_as_long_as_they_say() {
     holds(
         "website=w8 -> 2008; 4 at once -> 3 pass, 1 deny; after 4s; 1 at once -> deny; after 1s; 1 at once -> pass",
@@ -218,7 +226,7 @@ fn word(verdict: Verdict) -> String {
 /// The steps, with the verdicts that a throttle gives by itself.
 fn case(website: u8, happenings: &[Happens]) -> String {
     let sizing = Sizing { entries_max: 100, expire: SETTINGS.expire };
-    let throttle = Throttle::new(policy(), sizing, SETTINGS.annex_bytes_max);
+    let throttle = Throttle::new(policy(SLO_MAP), sizing, SETTINGS.annex_bytes_max);
     let name = format!("w{website}");
     let ids = throttle
         .policy()

@@ -95,7 +95,7 @@ fn check_and_replay_say_that_nothing_is_throttled() {
     let policy = policy.to_str().unwrap();
     let Ran { code, out, .. } = ran(&["check", "--policy", policy]);
     let expected =
-        format!("ok: policy {policy}: 1 SLO; no maps; every rate is unlimited, so nothing is throttled\n");
+        format!("ok: policy {policy}: 1 SLO; no maps; no SLO has a limit, so nothing is throttled\n");
     assert_eq!((code, out), (0, expected));
     let log = folder.path().join("access.log");
     let line = "192.0.2.1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n";

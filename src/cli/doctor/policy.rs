@@ -9,6 +9,7 @@ use crate::cli::doctor::proxies::Proxies;
 use crate::cli::doctor::{DoctorReport, Health};
 use crate::observe::status::{SloLine, Snapshot};
 use crate::watch::Source;
+use slowlane_core::law::Law;
 use slowlane_core::policy::WarningKind;
 
 /// The longest time until an edit is in force, even if a map has lost most of its lines.
@@ -65,7 +66,8 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
         report.add(Health::Wrong, "policy", text, CORRECT.into());
     }
     let listed = |is_listed: fn(&SloLine) -> bool| {
-        let ids = status.slos.iter().filter(|slo| slo.rate != "unlimited" && is_listed(slo));
+        let is_limited = |slo: &SloLine| slo.rate != "unlimited" || slo.law == Law::PROTECT;
+        let ids = status.slos.iter().filter(|slo| is_limited(slo) && is_listed(slo));
         ids.map(|slo| slo.id.to_string()).collect::<Vec<_>>().join(", ")
     };
     let (live, dry) = (listed(|slo| !slo.dry_run), listed(|slo| slo.dry_run));
@@ -82,7 +84,11 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
         let text = format!(
             "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each request costs its reservation"
         );
-        report.wrong("policy", text, "report the end of each request: see \"Limits in work\" in the manual");
+        report.wrong(
+            "policy",
+            text,
+            "make the proxy or the application report costs: see \"Limits in work and quotas\" in the manual",
+        );
     }
     if live.is_empty() && dry.is_empty() {
         let fix = "write `3001 burst=20 rate=10/s` into slo.map, and `0.0.0.0/0 3001` and `::/0 3001` into source.map";

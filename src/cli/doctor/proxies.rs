@@ -141,9 +141,10 @@ impl ProxyConfig {
         let reaches = |agent: &Address| listen.addresses.iter().any(|own| own.collides(agent));
         if !read.agents.iter().filter_map(|agent| agent.parse().ok()).any(|agent| reaches(&agent)) {
             let own = listen.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
+            let own = if own.is_empty() { "no address" } else { &own };
             let text = match read.agents.join(", ") {
                 none if none.is_empty() => {
-                    format!("{path}: no server for slowlane, which is at {own}")
+                    format!("{path}: no server for slowlane, which listens on {own}")
                 }
                 agents => format!("{path}: expects slowlane at {agents}, but slowlane listens on {own}"),
             };

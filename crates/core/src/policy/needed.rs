@@ -104,7 +104,7 @@ impl Policy {
     /// Begins the watch over the fields. All needed fields count as missing until a request carries them.
     pub(super) fn watch_fields(&mut self) {
         let needed = self.needed_places();
-        let is_limited = |slo: &usize| !self.slos[*slo].objective.rate.is_unlimited();
+        let is_limited = |slo: &usize| !self.slos[*slo].is_unlimited();
         let limited: Vec<usize> = self.reachable().filter(is_limited).collect();
         let measures = self.fields.measures().filter(|_| !limited.is_empty());
         let matter: Vec<Place> = needed.iter().copied().chain(measures).collect();
@@ -287,6 +287,7 @@ mod tests {
             faults(&policy).iter().map(|&(field, ..)| field.to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(of(OWNERS), ["owner"]);
+        assert_eq!(of(&[("slo.map", "0 rate=unlimited\n1001 law=protect\n"), OWNERS[1]]), ["owner"]);
         assert_eq!(of(&[OWNERS[0], OWNERS[1], ("website.map", "shop.example 0\n")]), ["owner"], "no limit");
         assert_eq!(
             of(&[("slo.map", "0 burst=1 rate=1/s\n1001 burst=1 rate=1/s\n"), OWNERS[1]]),

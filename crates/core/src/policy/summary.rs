@@ -30,7 +30,7 @@ impl Policy {
 
     /// Whether any SLO has a limit. Without a limit, slowlane only counts.
     pub fn has_limits(&self) -> bool {
-        self.slos.iter().any(|slo| !slo.objective.rate.is_unlimited())
+        self.slos.iter().any(|slo| !slo.is_unlimited())
     }
 
     /// The changes from another policy: `SLO 2001 rate 50/s -> 20/s; website.map 120 -> 121 lines (+2 -1)`.

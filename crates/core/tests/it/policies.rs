@@ -89,6 +89,7 @@ fn a_burst_of_less_than_one_and_a_half_periods_is_hasty_if_a_slot_is_less_than_h
 #[test]
 fn a_policy_of_unlimited_rates_has_no_limits() {
     assert!(!policy("0 rate=unlimited\n3001 rate=unlimited\n", &[]).has_limits());
+    assert!(policy("0 rate=unlimited\n2001 law=protect\n", &[]).has_limits());
     assert!(policy("0 rate=unlimited\n3001 burst=1 rate=1/s\n", &[]).has_limits());
 }
 

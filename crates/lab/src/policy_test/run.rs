@@ -125,7 +125,7 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     let is_refused = of.iter().any(|explained| policy.is_refusal(explained.case.key));
     let holds = match &case.slos {
         Slos::Ids(ids) => !is_refused && ids.iter().eq(of.iter().map(|explained| &explained.case.slo.id)),
-        Slos::Unlimited => of.iter().all(|explained| explained.case.slo.objective.rate.is_unlimited()),
+        Slos::Unlimited => of.iter().all(|explained| explained.case.slo.is_unlimited()),
         Slos::Refused => is_refused,
     };
     if holds {
@@ -141,8 +141,8 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
 
 /// An SLO with the place of the line that names it.
 fn named(explained: &Explained<'_>) -> String {
-    let (id, rate): (SloId, _) = (explained.case.slo.id, explained.case.slo.objective.rate);
-    let unlimited = if rate.is_unlimited() { format!(" {UNLIMITED}") } else { String::new() };
+    let id: SloId = explained.case.slo.id;
+    let unlimited = if explained.case.slo.is_unlimited() { format!(" {UNLIMITED}") } else { String::new() };
     match explained.origin {
         Some(origin) => format!("{id}{unlimited} ({}:{})", origin.path.display(), origin.line),
         None => format!("{id}{unlimited} (no map names it)"),

@@ -45,8 +45,8 @@ pub(super) const INCREMENTAL: u8 = 0x81;
 pub(super) const DEFINE: u8 = 0x82;
 /// Switches to another table of the sender, to which the following updates belong.
 pub(super) const SWITCH: u8 = 0x83;
-/// Acknowledges the updates of a table up to the given one. The number of the table is that of the side that has
-/// defined it. The old document gives this type as 133, but no version of HAProxy uses that number.
+/// Acknowledges a table's updates, up to the given one. The table has the number that the sender of these updates has
+/// given it. peers-v2.0.txt gives this type as 133, but no version of HAProxy uses that number.
 pub(super) const ACK: u8 = 0x84;
 pub(super) const UPDATE_TIMED: u8 = 0x85;
 pub(super) const INCREMENTAL_TIMED: u8 = 0x86;

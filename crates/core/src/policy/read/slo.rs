@@ -69,6 +69,11 @@ const PAGE_DEFAULT: [&str; 2] = ["method", PAGE];
 pub(in crate::policy) const SHARE_MAX: usize = 4;
 
 impl Slo {
+    /// Whether the SLO has no limit, so that it only counts. `protect` has no rate, but is a limit.
+    pub fn is_unlimited(&self) -> bool {
+        matches!(self.law, Law::Open(_))
+    }
+
     /// The quota to show to clients. None for a dry run or without a limit.
     pub fn quota(&self) -> Option<Quota> {
         let quota = self.law.quota(self.objective).filter(|_| !self.dry_run)?;
