@@ -1,11 +1,13 @@
 """Makes a map of networks from a public table on its standard input: of ASNs, or of countries.
 
-    curl -s https://iptoasn.com/data/ip2asn-combined.tsv.gz | gunzip | python3 networks.py >asn.map.new
-    mv asn.map.new maps/asn.map
+    set -o pipefail
+    curl -sf https://iptoasn.com/data/ip2asn-combined.tsv.gz | gunzip | python3 networks.py >asn.map.new &&
+        mv asn.map.new maps/asn.map
 
 A line of the table has tabs or commas between its parts: the first and the last address of a range, and then values, of
 which the third part is taken, or the one that an argument names (4: the country of ip2asn). Or it has a network and
-its value, as in the dumps of pyasn. Networks without a value are left out: 0, None, or nothing.
+its value, as in the dumps of pyasn. Networks without a value are left out: 0, None, or nothing. A table without any
+network is an error, so that a download that has failed does not empty the map.
 """
 
 import ipaddress
@@ -25,15 +27,19 @@ def networks(line, column):
 
 def main():
     column = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    is_empty = True
     for number, line in enumerate(sys.stdin, 1):
         if not line.strip() or line[0] in "#;":
             continue
         try:
             found, value = networks(line, column)
             if value not in NOTHING:
+                is_empty = False
                 sys.stdout.writelines(f"{network} {value}\n" for network in found)
         except (IndexError, TypeError, ValueError) as error:
             sys.exit(f"line {number}: {error}: {line.strip()}")
+    if is_empty:
+        sys.exit("the table has no networks")
 
 
 main()

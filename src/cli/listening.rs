@@ -182,7 +182,7 @@ fn free(listen: &Listen) -> String {
     let port = (9_010..9_100).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
     let port = port.map_or("PORT".to_owned(), |port| port.to_string());
     format!(
-        "write `listen = [\"127.0.0.1:{port}\"]` under [{}] in slowlane.toml, start slowlane, and attach the proxy again",
+        "write `listen = [\"127.0.0.1:{port}\"]` under [{}] in slowlane.toml, start slowlane, and attach the proxy to this address",
         listen.section
     )
 }

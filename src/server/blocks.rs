@@ -106,7 +106,7 @@ pub(super) fn unblock(agent: &Agent, query: &str) -> Result<Change, String> {
     let ended = targets.iter().filter(|target| agent.throttle.unblock(target));
     let blocks: Vec<String> = ended.map(Target::to_string).collect();
     if blocks.is_empty() {
-        return Err(format!("{} is not blocked: `slowlane block list` lists all blocks\n", targets[0]));
+        return Err(format!("{} is not blocked: `slowlane block list` lists the blocks\n", targets[0]));
     }
     blocks.iter().for_each(|target| tracing::info!("an operator unblocks {target}"));
     Ok(Change { blocks, time: None, notes: Vec::new() })

@@ -221,7 +221,7 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
         ),
         (
             &["block", "rm", "source=192.0.2.66"],
-            "source=192.0.2.66 is not blocked: `slowlane block list` lists all blocks",
+            "source=192.0.2.66 is not blocked: `slowlane block list` lists the blocks",
         ),
         (
             &["block", "rm", "key=26"],

@@ -109,7 +109,7 @@ fn a_map_of_networks_is_made_of_a_public_table() {
     assert_eq!(networks(TABLE, &["4"]), (countries.into(), true));
     assert_eq!(networks(CSV, &[]), ("1.0.0.0/24 13335\n".into(), true));
     assert_eq!(networks(DUMP, &[]), ("1.0.0.0/24 13335\n2001:200::/32 2500\n".into(), true));
-    for broken in ["1.0.0.0\t1.0.0.255\n", "1.0.0.0\t2001:200::\t1\n", "<html>\n"] {
+    for broken in ["", "# all\n", "1.0.0.0\t1.0.0.255\n", "1.0.0.0\t2001:200::\t1\n", "<html>\n"] {
         assert!(!networks(broken, &[]).1, "{broken}");
     }
 
