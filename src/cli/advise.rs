@@ -38,7 +38,7 @@ pub(super) struct AdviseArguments {
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
-    /// Place of the client's address, from the right, if the source is a list like X-Forwarded-For
+    /// Place of the client's address, from the right, in the list that --field source=ITEM names
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
     /// Number of clients to print, and of map lines for websites and other values

@@ -78,13 +78,13 @@ struct Common {
     /// Network of a CDN or a load balancer, whose X-Forwarded-For has the client's address; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted: Vec<Network>,
-    /// Also protect this website against overload [without a name: everything]
+    /// Also protect this website against overload [without a name: all requests that no map matches]
     #[arg(long, value_name = "WEBSITE", conflicts_with = "undo")]
     protect: Option<Option<String>>,
     /// Write the result, and keep each original file in slowlane/before/, beside your configuration
     #[arg(long, conflicts_with = "undo")]
     write: bool,
-    /// Remove the lines that --write has added, and restore each file byte for byte
+    /// Remove the lines that --write has added, and restore those that it has replaced
     #[arg(long)]
     undo: bool,
 }
@@ -97,7 +97,7 @@ impl Common {
         let first = listen(&config).addresses.first();
         // If nothing listens there, slowlane has not started yet, which is fine.
         let taken = first.and_then(|address| listening::taken(listen(&config), address).ok()).flatten();
-        let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")));
+        let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; {fix}")));
         let protected = |website: &Option<String>| protect::protect(&config, website.as_deref());
         let protected = self.protect.as_ref().map(protected).transpose()?;
         let ends = protected.is_some().then(|| protect::ends(&config));

@@ -67,16 +67,17 @@ enum Command {
     /// ADDR is host:port or unix:/path. Flags override the config file, which overrides the defaults.
     #[command(after_help = include_str!("help/run.txt"))]
     Run(RunArguments),
-    /// Read the config and the policy, print every error with its file and line, and exit.
+    /// Read the config and the policy, print their errors with file and line, and exit.
     ///
     /// Without flags, the command reads /etc/slowlane/slowlane.toml, as the service does.
     /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
     #[command(after_help = include_str!("help/check.txt"))]
     Check(check::CheckArguments),
-    /// Print a policy with the limits of a configuration of nginx, HAProxy, ingress-nginx or Envoy.
+    /// Print a policy with the limits of nginx, HAProxy, an ingress controller, Envoy or limitador.
     ///
-    /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, and
-    /// descriptors of Envoy's rate limit service. Comments say what differs and what is not imported.
+    /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects,
+    /// descriptors of Envoy's rate limit service, and limits of limitador. Comments say what differs and what is not
+    /// imported.
     #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
     /// Print the configuration in force, or a configuration for HAProxy, nginx or Envoy.

@@ -39,7 +39,7 @@ pub(super) struct ReplayArguments {
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
-    /// Place of the client's address, from the right, if the source is a list like X-Forwarded-For
+    /// Place of the client's address, from the right, in the list that --field source=ITEM names
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
     /// Source of a request's work, for an SLO with a unit: seconds, bytes or cost, and an item; may be repeated

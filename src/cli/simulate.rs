@@ -223,7 +223,8 @@ fn scenarios(typed: &LawArguments, seed: u64) -> anyhow::Result<Vec<Scenario>> {
         }
         let first = &scenarios[scenarios.len() - typed.clients.len()];
         if let Err(error) = first.check() {
-            let remedy = "\nan option of one law only has its name first, like pace:max_delay=10s";
+            let remedy =
+                "\nwrite an option for only one law with the law's name first, like pace:max_delay=10s";
             let is_of_all = laws.len() > 1 && typed.option.iter().any(|option| option.law.is_none());
             bail!("{error}{}", if is_of_all { remedy } else { "" });
         }

@@ -56,7 +56,7 @@ pub(super) struct TopArguments {
     /// Print the status once and exit; the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Print the clients throttled in the last TIME instead, 24h at most
+    /// Show the clients throttled in the last TIME instead, 24h at most
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
 }

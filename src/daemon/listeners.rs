@@ -178,7 +178,7 @@ impl Binder<'_> {
         let mut listeners: Vec<Listener> = iter::from_fn(|| inherited.take(name, None)).collect();
         for listener in listeners.iter().filter(|listener| access_list.is_open() && !listener.is_local()) {
             tracing::warn!(
-                "{} on {listener}, which systemd has opened, is open to others: add [{name}.tls] or allow",
+                "{} on {listener}, which systemd has opened, is open to others: add [{name}.tls] or [{name}] allow",
                 listen.name
             );
         }

@@ -97,7 +97,8 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_reported {
             tracing::warn!(
-                "{KEY_BLOCKS_MAX} keys are blocked, the most at once: block= blocks no further keys; a shorter block= helps"
+                "{KEY_BLOCKS_MAX} keys are blocked, which is the maximum: block= blocks no further keys until \
+                 blocks end; shorten block="
             );
         }
         is_reported = refused > before;
@@ -205,7 +206,7 @@ impl Blind {
             if self.logged.insert(*key) {
                 tracing::warn!(
                     "SLO {slo} protects nothing: {NO_ENDS}, so everything passes; HAProxy reports ends with the \
-                     message `response`, nginx with `post_action /slowlane-done`, Envoy with its access log, Caddy and \
+                     message `response`, nginx with log lines to `[ends] listen`, Envoy with its access log, Caddy and \
                      Traefik with `[ends] follow`"
                 );
             }

@@ -85,7 +85,11 @@ fn exceptions(rules: &[Rule], found: &mut ImportFindings) -> Vec<Rule> {
             if inner.clone().all(|other| other.networks.contains(network)) && ScopeKeys::of(&scope).is_ok() {
                 exceptions.push(Rule { line: rule.line, scope, ..Rule::default() });
             } else {
-                found.omit(rule.line, network, "an exception from only some limits, or below a path");
+                found.omit(
+                    rule.line,
+                    network,
+                    "slowlane cannot exempt a network from only some limits, or below a path",
+                );
             }
         }
     }

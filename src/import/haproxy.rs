@@ -116,7 +116,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
             let has = |network: &&String| chain.iter().all(|own| own.networks.contains(network));
             let (networks, partial): (Vec<&String>, Vec<&String>) = refusal.networks.iter().partition(has);
             for network in partial {
-                found.omit(line, network, "an exception from only some limits");
+                found.omit(line, network, "slowlane cannot exempt a network from only some limits");
             }
             let networks = networks.into_iter().cloned().collect();
             let limits = chain.iter().map(|own| own.limit.clone()).collect();

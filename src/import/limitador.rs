@@ -26,14 +26,14 @@ const READ: [&str; 7] = ["id", "namespace", "max_value", "seconds", "name", "con
 const NAMES_ALIKE: &str =
     "A host is compared without its port and in lower case, and a path without its query string.";
 
-const EACH: &str = "slowlane decides each descriptor of a request by itself, so limits on descriptors[0] apply to \
+const EACH: &str = "slowlane decides each descriptor of a request separately, so limits on descriptors[0] apply to \
                     every descriptor. An entry with an empty value counts as missing.";
 
 const HITS: &str = "slowlane counts a refused request with more than one hit in the windows that it would have used; \
                     limitador does not count it.";
 
 const PLUS: &str =
-    "If another value of a request contains a +, a condition with != holds for the request in any case.";
+    "If another value of a request contains a +, a condition with != always holds for the request.";
 
 /// Expresses the limits of all documents, and of the files in ConfigMaps.
 pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {

@@ -74,7 +74,7 @@ group! {
     restored: Counter = "taught", "Key updates that restored a key that the store had lost";
     silent_s: Counter<f64, AtomicU64> = "silent_seconds", "Time without an answer of the store";
     keys_refused: Counter = "keys_refused",
-        "Requests whose key was not shared because of keys_max, and got an equal part of the rate";
+        "Requests whose key was not shared because of keys_max, so that each node took an equal part of the rate";
     other_policies: Gauge = "other_policies", "Nodes with other SLOs than this one";
     blocks_alone: Gauge = "blocks_alone",
         "Blocks in force on this node only, because the store has no room for them";

@@ -91,7 +91,7 @@ fn it_says_what_it_cannot_do() {
         (&["empty.log"], "no advice: no log has a request that could be read"),
         (
             &["--by", "api_key", "access.log"],
-            "by api_key: no clients; use --field to name the item of a missing field, and try without --except-bots",
+            "by api_key: no clients: name the item of a missing field with --field, or leave out --except-bots",
         ),
         (
             &["--field", "api_key=$http_user_agent", "access.log"],
@@ -249,7 +249,7 @@ fn a_crowd_of_five_networks_is_named_and_nobody_else_waits() {
     assert_eq!((&crowd["others"], &crowd["others_waiting"]), (&70.into(), &0.into()));
     assert!(crowd["waiting_requests"].as_u64().unwrap() > 2_000, "{crowd}");
     for sentence in [
-        "1250 addresses of 5 networks send 75 % of the requests, 2 each; 100 % of these are for pages that nobody else asks for\n",
+        "1250 addresses of 5 networks send 75 % of the requests, 2 each; 100 % of these are for pages that nobody else requests\n",
         "Of 70 other clients, none waited.\n",
     ] {
         assert!(text.contains(sentence), "{text}");

@@ -376,7 +376,7 @@ fn rules_that_answer_before_slowlane_are_named() {
     for note in [
         "line 4: the requests that `http-request allow` lets pass are not counted",
         "line 5: HAProxy answers requests for `monitor-uri` itself, so they are not counted",
-        "line 10: up to HAProxy 3.2, a client that disconnects early may pass uncounted",
+        "line 10: up to HAProxy 3.2, a request whose client disconnects early may pass uncounted",
         "line 13: a request that `http-request redirect` answers is not counted",
         "line 14: the requests that `http-request allow` lets pass are not counted",
         "line 2: HAProxy looks for the socket /run/slowlane/spop.sock inside this folder",

@@ -161,7 +161,9 @@ fn an_haproxy_that_ends_the_query_of_a_client_that_leaves_is_named() {
         command.args(["doctor", "--json", "--haproxy", &file(&slowlane, "haproxy.cfg", text), "--config"]);
         let report = run(command.arg(&config).env("PATH", path.trim_start_matches(':')));
         report.has("ok", "slowlane is queried by www");
-        Some(report.fix("wrong", "a client that disconnects early may pass uncounted: www").is_some())
+        Some(
+            report.fix("wrong", "a request whose client disconnects early may pass uncounted: www").is_some(),
+        )
     };
     for version in [V2_6, V3_2] {
         let named = [&shipped, &plain, &set(&plain), &set(&shipped)].map(|text| is_named(version, text));
@@ -509,13 +511,13 @@ fn open_files_and_the_state_file_fit_or_do_not() {
     report.has("wrong", "/state/state: ");
 
     let report = doctor(&config(&slowlane, "spop.connections_max = 1000000"), &[]);
-    report.has("wrong", "its connections_max need 1022000");
+    report.has("wrong", "needs 1022000 for its connections_max");
     report.has("note", "no state file: a restart forgets all counts");
     let hard = slowlane.metric("process_max_fds", "");
     if hard < 30_000.0 {
         return skipped("the limit of open files is too low to be enough");
     }
-    doctor(&few, &[]).has("ok", "its connections_max need 22010");
+    doctor(&few, &[]).has("ok", "needs 22010 for its connections_max");
 }
 
 #[test]

@@ -414,7 +414,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         of_several.problems,
         [
             "token-bucket: unknown option \"max_delay\": token-bucket takes none",
-            "an option of one law only has its name first, like pace:max_delay=10s",
+            "write an option for only one law with the law's name first, like pace:max_delay=10s",
         ]
     );
 }

@@ -66,7 +66,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
         let named = String::from_utf8_lossy(line.value).parse().ok().and_then(SloId::new);
         ensure!(
             named.is_some_and(|id| is_protecting(&id)),
-            "{}:{}: {website} already has an SLO: give that SLO law=protect, or add one by also=",
+            "{}:{}: {website} already has an SLO: give that SLO law=protect, or add one with also=",
             maps.display(),
             line.number
         );

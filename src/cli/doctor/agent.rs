@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::observe::status::{ClusterUse, Crowd, Fault, FaultLine, REQUESTS_MIN, Snapshot};
 
 const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
-const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and send it a request";
+const RELOAD: &str = "reload the proxy, for example with `systemctl reload haproxy`, and send it a request";
 const SEND: &str = "send a request; if it does not arrive, a rule above slowlane's lines answers it";
 
 /// The status and the metrics of a running daemon.

@@ -58,7 +58,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
 pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let needed = config.spop.connections_max + config.http.connections_max + OTHER_FILES;
     let max = seen.metric("process_max_fds");
-    let text = format!("the daemon may open {max} files; its connections_max need {needed}");
+    let text = format!("the daemon may open {max} files, and needs {needed} for its connections_max");
     // 0: the daemon reports no limit.
     match max >= needed as f64 || max == 0.0 {
         true => report.ok("files", text),

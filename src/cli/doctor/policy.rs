@@ -15,7 +15,7 @@ use slowlane_core::policy::WarningKind;
 /// The longest time until an edit is in force, even if a map has lost most of its lines.
 const RELOAD_MAX: Duration = Duration::from_secs(30);
 
-const CORRECT: &str = "correct the line; `slowlane check` lists all errors";
+const CORRECT: &str = "correct it; `slowlane check` lists up to 100 errors";
 
 /// The files of the policy: errors, warnings, and edits that are not in force.
 pub(super) fn of_files(
@@ -30,7 +30,7 @@ pub(super) fn of_files(
             for finding in policy.warnings().listed() {
                 let is_wrong = matches!(finding.kind, WarningKind::Ipv4Alone(_)) && proxies.have_ipv6();
                 let add = if is_wrong { DoctorReport::wrong } else { DoctorReport::note };
-                add(report, "policy", finding.to_string(), "`slowlane check` lists all warnings");
+                add(report, "policy", finding.to_string(), "change the line, then run `slowlane check`");
             }
         }
         Err(errors) => report.wrong("policy", errors.listed()[0].to_string(), CORRECT),

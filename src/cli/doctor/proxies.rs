@@ -128,7 +128,8 @@ impl ProxyConfig {
         let ending = ending.collect::<Vec<_>>().join(", ");
         if !ending.is_empty() {
             let text = format!(
-                "{path}: with `option abortonclose`, a client that disconnects early may pass uncounted: {ending}"
+                "{path}: `abortonclose` is in force, so a request whose client disconnects early may pass uncounted: \
+                 {ending}"
             );
             report.wrong(kind, text, KEEP_QUERIES);
         }
@@ -148,7 +149,11 @@ impl ProxyConfig {
                 }
                 agents => format!("{path}: expects slowlane at {agents}, but slowlane listens on {own}"),
             };
-            report.wrong(kind, text, format!("use the same address here and in [{}] listen", listen.section));
+            report.wrong(
+                kind,
+                text,
+                format!("use the same address in this file and in [{}] listen", listen.section),
+            );
         }
         if let Some(number) = read.worker_connections.filter(|number| *number < WORKER_CONNECTIONS_MIN) {
             let text = format!("{path}: worker_connections {number}: each waiting client takes 2 of them");

@@ -188,7 +188,7 @@ fn note(words: &[&str]) -> Option<String> {
             return Some(format!("a request that `http-request {action}` answers is not counted"));
         }
         ["option", "abortonclose", ..] => {
-            "up to HAProxy 3.2, a client that disconnects early may pass uncounted: \
+            "up to HAProxy 3.2, a request whose client disconnects early may pass uncounted: \
              move `option abortonclose` to the backends"
         }
         ["http-request", "set-src", rule @ ..]

@@ -271,7 +271,7 @@ fn effect(
             return Err("slowlane's auth_request would replace this one in the server");
         }
         (Nesting::Server, ["auth_request", ..]) => {
-            return Err("this server has an auth_request of its own, and nginx allows only one");
+            return Err("this server has an auth_request of its own, and nginx allows only one in a block");
         }
         (_, ["satisfy", "any"]) if level == Nesting::Http || !is_exempt => {
             return Err(

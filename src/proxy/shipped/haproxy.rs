@@ -226,7 +226,7 @@ pub fn maps() -> Vec<File> {
 const GLOBAL: [&str; 5] = ["localpeer ", "tune.", ".if ", ".endif", "lua-load-per-thread "];
 
 /// A note on the operator's connection limits.
-const ROOM: &str = "# Leave room for slowlane's connections: the frontends together take three eighths of the global maxconn at most.\n";
+const ROOM: &str = "# Leave room for slowlane's connections: give all frontends together at most three eighths of the global maxconn.\n";
 
 /// The lines of a shipped configuration that the operator adds to an existing one, by section.
 #[derive(Clone, Debug)]

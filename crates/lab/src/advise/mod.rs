@@ -79,9 +79,7 @@ pub enum AdviseError {
     Layout(#[from] LayoutError),
     #[error(transparent)]
     Policy(#[from] PolicyErrors),
-    #[error(
-        "by {0}: no clients; use --field to name the item of a missing field, and try without --except-bots"
-    )]
+    #[error("by {0}: no clients: name the item of a missing field with --field, or leave out --except-bots")]
     NoClients(String),
     #[error(
         "--by {0} and --by {1} use the same map, which has one SLO for each value: give one of them at a time"

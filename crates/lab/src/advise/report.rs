@@ -19,10 +19,10 @@ fn crowd(crowd: &Crowd) -> String {
     let (noun, link) = match &**by {
         "asn" => ("ASN", "of"),
         "user_agent" => ("user agent", "with"),
-        "path" => ("page", "that ask for"),
+        "path" => ("page", "that request"),
         name => (name, "of"),
     };
-    let own = |percent: f64| format!("; {percent:.0} % of these are for pages that nobody else asks for");
+    let own = |percent: f64| format!("; {percent:.0} % of these are for pages that nobody else requests");
     let pages = crowd.own_pages_percent.filter(|_| by != "path").map_or(String::new(), own);
     let mut text = format!(
         "\na crowd, by {by}: {addresses} addresses {link} {} send {percent_of_requests:.0} % of the requests, {requests_each} each{pages}\n",
