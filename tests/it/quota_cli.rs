@@ -9,9 +9,10 @@ const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
         "0 rate=unlimited\n2001 burst=1 rate=1000/month law=fixed-window also=owner\n1001 burst=9 rate=3/s\n\
-         2002 burst=1 rate=5/d law=sliding-log\n",
+         2002 burst=1 rate=5/d law=sliding-log\n\
+         2003 burst=10MB rate=50GB/month law=fixed-window unit=bytes reserve=1MB\n",
     ),
-    ("website.map", "shop.example 2001\nblog.example 2002\n"),
+    ("website.map", "shop.example 2001\nblog.example 2002\nfiles.example 2003\n"),
     ("owner.map", "acme 1001\n"),
 ];
 
@@ -50,4 +51,18 @@ fn a_quota_shows_what_is_used_and_left_and_when_it_resets() {
     assert_eq!(used["quotas"][0]["left"], 4, "asking counts nothing");
     let resets_in = used["quotas"][0]["resets_in"].as_u64().unwrap();
     assert!((86_000..=86_400).contains(&resets_in), "a day after the request: {resets_in}");
+}
+
+#[test]
+fn a_quota_of_work_is_in_its_unit() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    slowlane.check("", &[("X-Slowlane-Website", "files.example")]);
+    let text = asked(&slowlane, &["website=files.example"]);
+    let number = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    assert!(text.starts_with("SLO 2003 of website files.example: "), "{text}");
+    assert!((1_000_000..=1_001_000).contains(&number("used")), "a reservation of 1 MB: {text}");
+    assert_eq!(number("used") + number("left"), 50_000_000_000, "{text}");
 }

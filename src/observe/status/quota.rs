@@ -27,10 +27,10 @@ pub struct QuotaLine {
     pub of: Vec<String>,
     /// The allowance in words.
     pub allowance: String,
-    pub limit: Option<u32>,
-    /// None: the SLO has no quota, but a rate.
-    pub used: Option<u32>,
-    pub left: Option<u32>,
+    /// Requests, or whole units of work. None: the SLO has no quota, but a rate.
+    pub limit: Option<u64>,
+    pub used: Option<u64>,
+    pub left: Option<u64>,
     /// When the used requests no longer count, in UTC. None: nothing counts now, or the SLO has no quota.
     pub resets_at: Option<String>,
     /// Seconds until `resets_at`.
@@ -59,15 +59,17 @@ impl QuotaLine {
             let value = part.value.as_deref().map_or("(missing)".to_owned(), shown);
             format!("{} {value}", shown(part.field.as_bytes()))
         };
-        let used = view.used;
-        let resets_at = used.and_then(|used| used.resets_at);
+        let units = |grains: u32| slo.units(grains.into()) as u64;
+        let limit = view.used.map(|used| units(used.limit));
+        let left = view.used.map(|Used { requests, limit, .. }| units(limit.saturating_sub(requests)));
+        let resets_at = view.used.and_then(|used| used.resets_at);
         QuotaLine {
             slo: slo.id.number(),
             of: explained.parts.iter().map(part).collect(),
             allowance: slo.describe(),
-            limit: used.map(|used| used.limit),
-            used: used.map(|used| used.requests),
-            left: used.map(|Used { requests, limit, .. }| limit.saturating_sub(requests)),
+            limit,
+            used: limit.zip(left).map(|(limit, left)| limit - left),
+            left,
             resets_at: resets_at.map(|at| written(wall.wall(at))),
             resets_in: resets_at.map(|at| at.since(now).as_millis().div_ceil(1_000) as u64),
         }
