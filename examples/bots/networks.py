@@ -1,8 +1,7 @@
-"""Makes a map of networks from a public table on its standard input: of ASNs, or of countries.
+r"""Makes a map of networks from a public table on its standard input: of ASNs, or of countries.
 
-    set -o pipefail
-    curl -sf https://iptoasn.com/data/ip2asn-combined.tsv.gz | gunzip | python3 networks.py >asn.map.new &&
-        mv asn.map.new maps/asn.map
+    curl -sfO https://iptoasn.com/data/ip2asn-combined.tsv.gz \
+      && gunzip -c ip2asn-combined.tsv.gz | python3 networks.py >asn.map.new && mv asn.map.new maps/asn.map
 
 A line of the table has tabs or commas between its parts: the first and the last address of a range, and then values, of
 which the third part is taken, or the one that an argument names (4: the country of ip2asn). Or it has a network and

@@ -21,7 +21,7 @@ use slowlane_core::policy::{Layout, Policy};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
-    /// Print slowlane's current configuration: a config file with every key that has a value.
+    /// Print the configuration of `slowlane run` with these options: a config file with every key that has a value.
     ///
     /// You can use the output as a config file. It omits only secrets: a token, and a store with a password.
     Show(RunArguments),

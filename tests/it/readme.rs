@@ -13,7 +13,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
 /// Commands that other tests run: their first words, and the place.
-const ELSEWHERE: [(&str, &str); 22] = [
+const ELSEWHERE: [(&str, &str); 21] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
     ("cargo bench --bench accuracy", "tests/it/cluster.rs, without its files"),
@@ -29,8 +29,7 @@ const ELSEWHERE: [(&str, &str); 22] = [
     ("sudo slowlane attach", "there"),
     ("slowlane table", "tests/it/table_cli.rs, on rows that are there"),
     ("slowlane block", "tests/it/blocks_served.rs, with a daemon of its own"),
-    ("curl -s https://iptoasn.com", "tests/it/examples/bots.rs, with lines of such a table"),
-    ("mv asn.map.new", "there"),
+    ("curl -sfO https://iptoasn.com", "tests/it/examples/bots.rs, with lines of such a table"),
     ("slowlane quota", "tests/it/quota_cli.rs, on what was used there"),
     ("slowlane upgrade", "tests/it/upgrade.rs, with a daemon of its own"),
     ("PATH=", "tests/it/proxies.rs, on an address of its own"),
