@@ -70,7 +70,8 @@ pub(super) fn nginx(
     for (path, text) in after.copies(place) {
         fs::write(path, text)?;
     }
-    let binary = installed::nginx().context("cannot check the configuration: nginx is not installed here")?;
+    let binary = installed::nginx()
+        .context("cannot check the configuration: no nginx in PATH, /usr/sbin or /usr/local/sbin")?;
     let says = |path: &Path| run(Command::new(binary).arg("-t").arg("-q").arg("-c").arg(path));
     let real = paths.iter().map(|path| [shown(&place(path)), shown(path)]);
     Ok(judged("nginx", says(config)?, says(&place(main))?, real))

@@ -122,7 +122,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
-        let fix = "if it is, its clients share limits: take each client's address with `slowlane attach --trusted`, \
+        let fix = "if it is, its clients share limits: take each client's address with the option --trusted of `slowlane attach`, \
                    with [http] trusted, or as in the manual's example \"A CDN in front\"";
         report.note("proxy", text, fix);
     }

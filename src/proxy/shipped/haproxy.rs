@@ -276,8 +276,10 @@ impl<'f> Pieces<'f> {
             ("your frontend", self.frontend()),
             ("the end of the file", self.end()),
         ];
-        let mut text =
-            format!("{}\n# The SPOE file that is named here: --file spoe-slowlane.conf\n", self.lines[0]);
+        let mut text = format!(
+            "{}\n# To write the files that these lines name, such as the SPOE file, add --dir DIR.\n",
+            self.lines[0]
+        );
         text += ROOM;
         for (place, lines) in parts.iter().filter(|(_, lines)| !lines.is_empty()) {
             text += &format!("\n# For {place}:\n{}\n", lines.join("\n"));

@@ -554,7 +554,8 @@ impl View {
     }
 
     /// While the store is silent, a node owes only the requests that it has promised and not yet admitted. The admitted
-    /// ones were paced at its share, and the shares of all nodes add up to the rate.
+    /// ones were paced at its share, and the shares of all nodes add up to the rate, unless `OnSilence::Open` accepts
+    /// more.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = match &self.queue {
             Some(queue) => queue.own as f64,
