@@ -115,8 +115,7 @@ impl Common {
 struct Attaching {
     is_to_write: bool,
     trusted: Vec<Network>,
-    /// The address to which nginx reports ends, and the change that makes slowlane listen there. `None` without
-    /// `--protect`.
+    /// Where nginx reports ends, and any change that slowlane needs to listen there. `None` without `--protect`.
     ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
     /// The changes to slowlane's files, followed by those to the proxy's files.
     changes: Vec<FileChange>,
@@ -270,8 +269,7 @@ pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// The error for a configuration that is left unchanged. Prints the lines to paste, if the operator may still add them
-/// by hand.
+/// The error for an unchanged configuration. Prints the lines to paste, if the operator may still add them by hand.
 fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
     let refusal = format!("{}: nothing was written: {refused}", config.display());
     if !refused.is_for_hands() {

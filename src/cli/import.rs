@@ -46,8 +46,7 @@ pub(super) fn import(typed: ImportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files that are named. A folder stands for its files with the first ending, of those below, that any file in it
-/// has.
+/// The named files. A folder stands for its files with the first ending below that any file in it has.
 fn named(files: &[PathBuf]) -> Vec<PathBuf> {
     let endings = ["cfg", "conf", "yaml", "yml"];
     let of = |path: &PathBuf| {

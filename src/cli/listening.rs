@@ -89,8 +89,7 @@ struct Protocol {
     name: &'static str,
     /// A query that changes nothing.
     question: fn() -> Vec<u8>,
-    /// Recognises the program by its answer. None: the program does not speak this protocol, or the answer is
-    /// incomplete.
+    /// Recognises the program by its answer. None: the answer is incomplete, or not of this protocol.
     program: fn(&[u8]) -> Option<Speaker>,
 }
 
@@ -156,8 +155,7 @@ fn agent(answer: &[u8]) -> Option<Speaker> {
     }
 }
 
-/// The answer of a program to the protocol's query: the bytes until the program is recognised, closes the connection or
-/// times out.
+/// The answer to the protocol's query: the bytes until the program is recognised, closes the connection or times out.
 async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     let mut bytes = Vec::new();
     let asked = async {

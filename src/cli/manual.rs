@@ -16,8 +16,7 @@ const PAGES: [(&str, &str); 8] = [
     ("throttled", include_str!("../../doc/book/throttled.md")),
 ];
 
-/// The page that `help TOPIC` names. None: the words are another command, or ask for the help of one. An unknown topic
-/// ends the process with an error.
+/// The page that `help TOPIC` names. An unknown topic ends the process. None: another command, or the help of one.
 pub(super) fn asked(words: &[OsString], mut cli: Command) -> Option<String> {
     cli.build();
     let topic = words.get(1).filter(|word| words[0] == "help" && cli.find_subcommand(word).is_none())?;

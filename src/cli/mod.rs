@@ -75,9 +75,8 @@ enum Command {
     Check(check::CheckArguments),
     /// Print a policy with the limits of nginx, HAProxy, an ingress controller, Envoy or limitador.
     ///
-    /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects,
-    /// descriptors of Envoy's rate limit service, and limits of limitador. Comments say what differs and what is not
-    /// imported.
+    /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, descriptors
+    /// of Envoy's rate limit service, and limits of limitador. Comments say what differs and what is not imported.
     #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
     /// Print the configuration in force, or a configuration for HAProxy, nginx or Envoy.

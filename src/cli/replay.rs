@@ -150,8 +150,7 @@ fn unusable(logs: &[LogOutcome]) -> [u64; 2] {
     [logs.iter().map(LogOutcome::unusable).sum(), logs.iter().map(|log| log.lines).sum()]
 }
 
-/// Prints problems on standard error: the share of lines that could not be used, the skipped lines of each log, and the
-/// notes.
+/// Prints problems on standard error: the share of unusable lines, the skipped lines of each log, and the notes.
 pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     let [unusable, lines] = unusable(logs);
     let share = format!("{:.1} %", unusable as f64 * 100.0 / lines.max(1) as f64);

@@ -18,8 +18,7 @@ pub(crate) struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// The time limit for TLS handshakes: a proxy needs two round trips. SPOP uses its own timeout instead, and HTTP uses
-/// its idle timeout if that is shorter.
+/// The limit for TLS handshakes: a proxy needs two round trips. SPOP has its own, HTTP its idle timeout if shorter.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// The listeners of one protocol.

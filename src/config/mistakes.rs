@@ -53,8 +53,7 @@ pub(super) struct ConfigMistake {
     pub(super) message: String,
 }
 
-/// The settings in a text, and its errors. A setting with an error gets its default; after too many errors, all
-/// settings do.
+/// The settings in a text, and its errors. Settings with errors get their defaults; after too many, all settings do.
 pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<ConfigMistake> = Vec::new();

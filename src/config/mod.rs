@@ -57,8 +57,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     (shown, mistakes.chain(errors).collect())
 }
 
-/// All settings that change only with a restart or an upgrade. Of the policy, the directory, the types and the lookups
-/// are included, but not the maps.
+/// Settings that only a restart or upgrade changes. Of the policy: the directory, types and lookups, not the maps.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Config {
     /// The sections of the file, with the flags applied. The other fields are derived from them.

@@ -114,8 +114,7 @@ fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     every(ENDS, "the check for ends of requests", shutdown, move || blind.look(&agent));
 }
 
-/// Lets calendar quotas follow the wall clock when the clock is set: by hand, by a late time service, or after a
-/// suspension.
+/// Lets calendar quotas follow a wall clock that is set: by hand, by a late time service, or after a suspension.
 fn watch_clock(clock: Clock, shutdown: &Shutdown) {
     each_second("the check of the wall clock", shutdown, move || {
         if let Some(step) = clock.follow_wall() {

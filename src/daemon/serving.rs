@@ -249,8 +249,7 @@ fn metrics(config: &Config) -> Metrics {
     metrics
 }
 
-/// Builds the throttle with the first policy, and starts the reloader, which reads later ones. Without a policy
-/// directory, the built-in policy is used, and there is no reloader.
+/// Builds the throttle and starts the reloader. Without a policy directory, the policy is built-in, with no reloader.
 fn throttle(
     config: &Config,
     key_secret: KeySecret,

@@ -24,8 +24,7 @@ pub(crate) struct DemoSlo {
     pub(super) summary: [&'static str; 3],
 }
 
-/// Each source is limited to a sixth of the application's capacity. Without a limit, the crawler takes the whole
-/// capacity.
+/// Each source is limited to a sixth of the application's capacity. Unlimited, the crawler takes the whole capacity.
 pub(crate) const LIMITED: DemoSlo = DemoSlo {
     id: 3001,
     options: "burst=50 rate=50/s",

@@ -79,8 +79,7 @@ pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<F
     Ok(if tree.limits == 0 { Vec::new() } else { tree.policy.files() })
 }
 
-/// A level of the tree: a key, and the value that a rule requires for it. If the required value is empty, any value
-/// matches.
+/// A level of the tree: a key, and the value that a rule requires for it. If that value is empty, any matches.
 #[derive(Clone, Copy)]
 struct Level<'n> {
     key: &'n str,

@@ -147,8 +147,7 @@ impl PolicyDraft {
         let mut plan = PolicyDraft::new(names, RESTART);
         let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
         let places = rules.iter().map(|rule| ScopeKeys::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
-        // A network takes precedence over a website only if the map of networks is separate from the map for all
-        // requests.
+        // A network precedes a website only if the map of networks is separate from the map for all requests.
         let is_apart = places.iter().any(|place| !place.is_for_all && !place.is_network_alone);
         let is_split = is_apart && places.iter().any(|place| place.is_network_alone);
         for (rule, mut place) in rules.iter().zip(places) {
@@ -206,8 +205,7 @@ impl PolicyDraft {
         Ok(())
     }
 
-    /// The type of a limit: the built-in type for its key, or a new type if there is no built-in one or another counter
-    /// uses it.
+    /// The type of a limit: the built-in one for its key, or if there is none or another counter uses it, a new one.
     pub(super) fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
         let mut key = key.to_vec();
         key.sort();

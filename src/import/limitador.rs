@@ -167,8 +167,7 @@ impl AddedLimits<'_> {
         Ok(field.to_owned())
     }
 
-    /// Adds a limit to an existing lookup if each limit of the lookup requires another value of some field, or else to
-    /// a new lookup.
+    /// Adds a limit to a lookup each of whose limits requires another value of some field, or else to a new lookup.
     fn add(&mut self, limit: &Limit, scope: &Scope) -> Result<(), String> {
         let (fields, method, lines) = lines(scope);
         if method == Method::Reg && lines.len() > 1 {

@@ -18,8 +18,7 @@ use crate::proxy::nginx_files::{NginxFiles, Placed};
 /// A zone: the fields of its key, and its rate.
 struct Zone {
     key: Vec<String>,
-    /// A number of requests, and the seconds that they are allowed in: 10r/m is `(10, 60)`. `None`: a zone of
-    /// `limit_conn`.
+    /// A number of requests, and the seconds for them: 10r/m is `(10, 60)`. `None`: a zone of `limit_conn`.
     rate: Option<(u64, u64)>,
 }
 
@@ -241,8 +240,7 @@ impl<'f> Reader<'f> {
         Ok(())
     }
 
-    /// Adds a rule for a server, and one for each location whose limits differ from the server's, or that is inside
-    /// such a location.
+    /// Adds a rule for a server, and for each location with limits other than the server's, or inside such a location.
     fn locations(
         &mut self,
         inner: &[Placed<'f>],

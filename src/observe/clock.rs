@@ -56,8 +56,7 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
-    /// Checks whether the wall clock has stepped by a second or more. If so, makes calendar quotas follow it, and
-    /// returns the step in nanoseconds.
+    /// Makes calendar quotas follow a step of the wall clock by a second or more. Returns the step in nanoseconds.
     pub fn follow_wall(&self) -> Option<i64> {
         let shift = self.shift_to(Clock::wall());
         let step = shift - SHIFT.load(Relaxed);

@@ -27,8 +27,7 @@ impl Observer {
         Observer { verdicts, blocked, status, decision_log: None }
     }
 
-    /// Observes the decisions on a batch: counts and logs them, and notes the fields that requests carry, the groups of
-    /// a sample, and the throttled keys.
+    /// Counts and logs the decisions on a batch. Notes the requests' fields, the groups of a sample and throttled keys.
     ///
     /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
     /// policy uses. `throttle` has the entries of the keys.

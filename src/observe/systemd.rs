@@ -5,8 +5,7 @@ use std::{env, process};
 
 use sd_notify::NotifyState;
 
-/// The maximum number of characters of a status: `systemctl status` shows no more in a line, and a datagram has room
-/// for them.
+/// The maximum number of characters of a status, which fit a datagram: `systemctl status` shows no more in a line.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
@@ -59,8 +58,7 @@ fn report(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The first line of a text, cut, and without control characters. Further lines, perhaps from a file, would be separate
-/// messages to systemd.
+/// The first line of a text, cut, without control characters: further lines would be separate messages to systemd.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

@@ -61,8 +61,7 @@ impl Origins {
 /// Checks a request of the rate limit service.
 ///
 /// # Errors
-/// There is no descriptor, there are too many descriptors or entries, the domain or a key is not UTF-8, or a number of
-/// hits is not a `uint32`.
+/// No descriptor, too many descriptors or entries, a domain or key that is not UTF-8, or hits that are no `uint32`.
 pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     let invalid = |message| Err(GrpcStatus::new(StatusCode::InvalidArgument, message));
     let entries = || request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
@@ -256,8 +255,7 @@ pub fn deciding(limited: &[DescriptorRuling]) -> Option<&DescriptorRuling> {
     limited.iter().filter(counts).max_by_key(|one| one.decision.verdict)
 }
 
-/// The response of the rate limit service. `quota` is the quota of the deciding descriptor, if the request asks for a
-/// quota.
+/// The response of the rate limit service. `quota` is that of the deciding descriptor, if the request asks for one.
 pub fn rate_limited(
     limited: &[DescriptorRuling],
     decision: &Decision,

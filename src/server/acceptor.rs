@@ -223,8 +223,7 @@ impl AccessList {
         self.allow.is_empty() || self.allow.iter().any(|network| network.contains(peer))
     }
 
-    /// The stream of a connection, after the TLS handshake if there is TLS. None: the handshake failed, or the shutdown
-    /// began.
+    /// The stream of a connection, after any TLS handshake. None: the handshake failed, or the shutdown began.
     pub(super) async fn open(&self, mut stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(stream) };
         stream.watch().ok()?;

@@ -37,8 +37,7 @@ pub(super) trait Protocol {
     /// Writes the held answers that are due. A protocol with a single held answer writes it even if it is not due yet.
     fn release(&mut self, now: Timestamp);
 
-    /// The moment since which the connection waits for bytes that must arrive within a time limit. `None`: it may wait
-    /// forever.
+    /// The moment since which the connection waits for bytes with a time limit. `None`: it may wait forever.
     fn waits_since(&self) -> Option<Timestamp>;
 
     /// Called when the connection has waited too long.

@@ -69,8 +69,7 @@ impl DedupCache {
         Key::from_bits(self.hasher.hash(room))
     }
 
-    /// The answer to a repeated query: the rest of the delay, or the same denial. `None`: no answer is remembered, or
-    /// it was repeated too often.
+    /// The answer to a repeat of a query: the rest of the delay, or the denial. `None`: unknown, or too many repeats.
     pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
         let mut place = self.answers.at(fingerprint);
         let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;

@@ -120,8 +120,7 @@ impl Grpc {
                 }
             }
         };
-        // Waits for the access logs: the ends of requests that they report belong to the state that an upgrade hands
-        // over.
+        // Waits for access logs: the ends that they report belong to the state that an upgrade hands over.
         let _ = timeout(LAST_CALLS_MAX, calls.logs.acquire_many(LOGS_MAX as u32)).await;
         shutdown.decides_no_more();
         if let Ok(Err(error)) = served {
@@ -142,8 +141,7 @@ struct Calls {
     grpc: Arc<Grpc>,
     agent: Arc<Agent>,
     signal: Signal,
-    /// The moment of the latest call, in nanoseconds; an open access log renews it. At first, it is the connection's
-    /// start.
+    /// The moment of the latest call in nanoseconds, renewed by open access logs; at first, the connection's start.
     called: AtomicU64,
     /// Places for messages that are being read.
     reads: Semaphore,
@@ -196,8 +194,7 @@ impl Calls {
             Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&self.message(body).await?)?)?),
             Method::Check => framed(&self.check(&decoded(&self.message(body).await?)?)),
             Method::StreamAccessLogs => {
-                // When the shutdown begins, the call is answered, so Envoy opens another log. Messages that it has
-                // already sent are still read.
+                // At shutdown, an answer makes Envoy open another log. Messages already sent are still read.
                 let reading = tokio::spawn(self.clone().read_log(body));
                 if let Some(Ok(Err(status))) = self.signal.unless_begun(reading).await {
                     return Err(status);

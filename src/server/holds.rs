@@ -68,8 +68,7 @@ impl Drop for HoldPlace {
     }
 }
 
-/// The runtime's timers may fire late by this much, so the alarm's own thread takes over this long before an answer is
-/// due.
+/// The runtime's timers may fire this late, so the alarm's own thread takes over this long before an answer is due.
 const COARSE: Duration = Duration::from_millis(3);
 
 /// The alarm fires at multiples of this time, so that a great many waits do not wake it too often.

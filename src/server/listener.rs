@@ -73,8 +73,7 @@ impl Listener {
         Ok(Listener::of(socket, Some(address.clone())))
     }
 
-    /// Takes a bound socket, and registers it with the caller's runtime. Without an address, the socket is from
-    /// systemd.
+    /// Takes a bound socket, and registers it with the caller's runtime. Without an address, it is from systemd.
     ///
     /// # Errors
     /// The runtime does not accept the socket.
@@ -111,8 +110,7 @@ impl Listener {
         })
     }
 
-    /// Receives the next message of a UDP socket: its length and its sender. A message longer than the buffer is
-    /// truncated.
+    /// Receives the next UDP message: its length and its sender. A message longer than the buffer is truncated.
     pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, IpAddr)> {
         let Socket::Udp(socket) = &self.socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let (bytes, from) = socket.recv_from(buffer).await?;

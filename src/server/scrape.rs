@@ -146,8 +146,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1_024)
 }
 
-/// The number of open files and sockets. From Linux 6.2 on, this is the size of the folder; on earlier versions, the
-/// entries are counted.
+/// The number of open files and sockets: from Linux 6.2 on, the size of the folder; before, the entries are counted.
 fn open_fds() -> Option<u64> {
     let folder = "/proc/self/fd";
     match fs::metadata(folder).ok()?.len() {

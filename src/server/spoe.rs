@@ -27,8 +27,7 @@ const OUT_BYTES_MAX: usize = 256 * 1024;
 /// The maximum number of further reads at a shutdown, before the DISCONNECT.
 const LAST_READS_MAX: usize = 16;
 
-/// The pause before a refused handshake is answered. Without it, HAProxy up to 3.0 would try again at once, thousands
-/// of times a second.
+/// The pause before a handshake is refused. Without it, HAProxy up to 3.0 would retry thousands of times a second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The SPOP service, shared by all its connections.
@@ -524,8 +523,7 @@ impl Conversation {
         self.out.extend(goodbye);
     }
 
-    /// Counts and logs the reason for which the connection closes, unless it is normal. Returns the step that closes
-    /// it.
+    /// Counts and logs the reason why the connection closes, unless it is normal. Returns the step that closes it.
     fn close(&self, close: &Close, now: Timestamp) -> Next {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         if close.status != Status::NORMAL {

@@ -272,8 +272,7 @@ impl<'n> Task<'n> {
         members.max(known)
     }
 
-    /// Adopts the key secret of the cluster if it differs, or logs why this node cannot. Each different secret is
-    /// handled once.
+    /// Adopts a different key secret of the cluster, or logs why this node cannot. Each secret is handled once.
     fn share_secret(&mut self, secret: &str) {
         let theirs = KeySecret::read(secret.as_bytes());
         if theirs == Some(self.node.agent.throttle.policy().key_secret()) {
@@ -401,8 +400,7 @@ impl<'n> Task<'n> {
     }
 }
 
-/// Pauses that double up to [`LONGEST_PAUSE`], each shortened by up to a half at random, so that nodes do not all
-/// reconnect at once.
+/// Pauses that double up to [`LONGEST_PAUSE`], less up to half at random, so that not all nodes reconnect at once.
 #[derive(Debug, Default)]
 struct Pauses(u32);
 

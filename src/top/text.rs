@@ -64,8 +64,7 @@ pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
     format!("{all} requests/s, averaged over {over}{sampled}\n") + &table(&GROUPS, groups, room) + &error
 }
 
-/// The first error or warning of the last reload, the number of further ones, and whether the reload was refused. None:
-/// it had neither.
+/// The first error or warning of the last reload, the number of others, and whether it was refused. None: no problems.
 fn warning(snapshot: &Snapshot) -> Option<String> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();

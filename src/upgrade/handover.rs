@@ -83,8 +83,7 @@ impl Handover {
         match self.give(&channel) {
             Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
             Err(failure) => {
-                // The new process must have ended before this one continues: otherwise, both would serve the same
-                // connections.
+                // The new process must end before this one continues, or both would serve the same connections.
                 let _ = process.kill();
                 let _ = process.wait();
                 drop(self.agent.throttle.table().tracked());

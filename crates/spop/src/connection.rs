@@ -72,8 +72,7 @@ pub struct Close {
     /// If the agent closed earlier, HAProxy up to 3.0 would retry at once while a request waits, thousands of times a
     /// second.
     pub late: bool,
-    /// The error on HAProxy's side. `None` after a DISCONNECT from HAProxy, whatever its status, and after a health
-    /// check.
+    /// The error on HAProxy's side. `None` after its DISCONNECT, whatever the status, and after a health check.
     pub error: Option<Error>,
 }
 

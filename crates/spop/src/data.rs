@@ -53,8 +53,7 @@ pub enum Data<'a> {
 impl<'a> Data<'a> {
     /// The value of an integer of any type, as a signed number; `None` for other types.
     ///
-    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, so that it does not become
-    /// negative.
+    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, not as a negative number.
     ///
     /// ```
     /// use spop::Data;

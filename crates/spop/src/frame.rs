@@ -23,8 +23,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of `bytes`, and its length in bytes, including the length field; `None` if the frame is
-    /// incomplete.
+    /// The first frame of `bytes`, and its length in bytes, including the length field; `None` if it is incomplete.
     ///
     /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known. The caller never
     /// has to store a frame that is too large.

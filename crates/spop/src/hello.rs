@@ -98,8 +98,7 @@ impl<'a> HaproxyHello<'a> {
 /// AGENT-HELLO, the answer (SPOE.txt 3.2.5). Its version is always 2.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentHello<'a> {
-    /// The maximum length of a frame that both sides accept: at least 256 bytes, at most the length that HAProxy
-    /// offers.
+    /// The maximum length of frames for both sides: at least 256 bytes, at most the length that HAProxy offers.
     pub frame_bytes_max: u32,
     /// Comma-separated. With `pipelining`, HAProxy may send the next NOTIFY before it has an ACK.
     pub capabilities: &'a [u8],

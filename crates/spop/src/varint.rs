@@ -40,8 +40,7 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a number of two bytes or more. Room for the longest encoding is reserved first: one check instead of one per
-/// byte.
+/// Encodes a number of two bytes or more. Reserves room for the longest encoding: one check instead of one per byte.
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);

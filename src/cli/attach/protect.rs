@@ -19,8 +19,7 @@ const ENDS: &str = "127.0.0.1:9004";
 /// The options of an SLO 0 without a limit: only these may be replaced.
 const UNLIMITED: &str = "rate=unlimited";
 
-/// Protects a website, or everything. Returns the changes to the policy's files, and the policy that results from the
-/// changes.
+/// Protects a website, or everything. Returns the changes to the policy's files, and the policy that results from them.
 pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<(Vec<FileChange>, Policy)> {
     let source =
         config.policy.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
@@ -108,8 +107,7 @@ fn protects(slo: &Slo) -> bool {
     matches!(slo.law, Law::Protect(_))
 }
 
-/// The address to which nginx sends log lines that report ends. If slowlane has no listener for such lines yet, also
-/// the change to its config file that adds one.
+/// The address to which nginx reports ends, and if slowlane does not listen yet, the change to its config file.
 pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChange>)> {
     if let Some(address) = config.ends.addresses.first() {
         return Ok((address.clone(), None));

@@ -47,9 +47,8 @@ pub(super) fn haproxy(
     Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
-/// Lets nginx check a configuration as it is and with the changes. With the changes, nginx reads copies of all files,
-/// in which each `include` names a copy. Links lead to the other files of the folder, because nginx looks for relative
-/// paths beside its main file.
+/// Lets nginx check a configuration as it is, and as copies with the changes, in which each `include` names a copy.
+/// Links lead to the other files of the folder, because nginx looks for relative paths beside its main file.
 pub(super) fn nginx(
     config: &Path,
     main: &Path,
@@ -85,8 +84,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The warnings that are new in the result, or the reason why the proxy refuses a configuration. Paths of copies are
-/// replaced by those of the real files.
+/// The warnings that the changes add, or the proxy's refusal. Paths of copies are replaced by those of the real files.
 fn judged(
     proxy: &'static str,
     before: Output,

@@ -60,8 +60,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
     asked.ok()
 }
 
-/// Whether proxies query slowlane, and with which fields. Returns whether any proxy queries slowlane, or at least
-/// connects.
+/// Whether proxies query slowlane, and with which fields. Returns whether any does, or at least connects.
 ///
 /// `attached` says whether a proxy on this machine is attached; `None` if there is no proxy.
 pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut DoctorReport) -> bool {

@@ -9,8 +9,7 @@ use crate::config::{Config, ConfigError};
 use crate::observe::Clock;
 use crate::observe::status::Snapshot;
 
-/// The smallest jump of the clock that is reported: the time in the status is up to a second old, and the answer takes
-/// time.
+/// The smallest jump of the clock to report: the time in the status is up to a second old, and the answer takes time.
 const JUMP_MIN_S: u64 = 10;
 
 /// The number of open files other than connections, as on the page "Sizing".

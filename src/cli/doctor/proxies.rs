@@ -55,8 +55,7 @@ const WORKER_CONNECTIONS: u64 = 512;
 
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
-/// With fewer connections, a crawler or a waiting crowd can use up a worker of nginx: each client takes one connection,
-/// and so does its query.
+/// With fewer, a crawler or waiting crowd can use up an nginx worker: each client uses a connection, its query another.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {

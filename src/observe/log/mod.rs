@@ -125,8 +125,7 @@ fn standard_error() -> Box<dyn Write + Send> {
     }
 }
 
-/// Starts the thread that writes the log to `out`. When `out` accepts lines again, the thread logs how many were
-/// dropped.
+/// Starts the thread that writes the log to `out`, and the number of dropped lines when `out` accepts lines again.
 fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQueue> {
     let mut output = LineOutput::new(out, Counter::default(), dropped.clone());
     let (mut reported, all) = (0, dropped.clone());

@@ -4,9 +4,8 @@
 //! a sample of all requests ─▶ 1 minute │ 10 minutes │ 1 hour, each faded once a second
 //! ```
 //! A request belongs to the group of its address, to one for each network around it, and to one for each of its fields.
-//! Up to [`NOTES_PER_S`] requests a second are all noted. If more arrive, a sample is noted, in which each request
-//! stands for several. A span is an exponentially damped mean, like a load average: in the span of a minute, a request
-//! of a minute ago counts 1/e.
+//! Up to [`NOTES_PER_S`] requests a second are all noted; of more, a sample, in which each stands for several. A span
+//! is an exponentially damped mean, like a load average: in the span of a minute, a request of a minute ago counts 1/e.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -172,8 +171,7 @@ impl Groups {
         self.one_in.load(Relaxed)
     }
 
-    /// Notes a request, unless another thread is using the notes. `turn` is the turn that the request waits for;
-    /// `facts` calls its argument with each field of the request.
+    /// Unless the notes are in use, notes a request, which waits for `turn`. `facts` passes each field to its argument.
     pub fn note(
         &self,
         decision: &Decision,

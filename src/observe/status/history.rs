@@ -123,8 +123,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds the counts since the last call. Call it once a second. `totals` are the numbers of all delayed and denied
-    /// requests so far.
+    /// Adds the counts since the last call. Call it once a second. `totals` count all delays and denials so far.
     pub(super) fn tick(&mut self, now: Timestamp, totals: Throttlings, hitters: &[(bool, Hitter)]) {
         let before = mem::replace(&mut self.last_totals, totals);
         let new_totals = [0, 1].map(|place| totals[place].saturating_sub(before[place]));
@@ -141,8 +140,7 @@ impl History {
         }
     }
 
-    /// The keys and requests throttled in the last `span`, of a day at most. The period in which the span begins is
-    /// included as a whole.
+    /// The keys and requests throttled in the last `span`, a day at most, with all of the period in which it begins.
     pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
         let periods = &self.periods[usize::from(span > HOUR)];
         let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));

@@ -103,8 +103,7 @@ struct Look {
     /// The number of all requests before the first check of this policy.
     before: u64,
     now: Mark,
-    /// The start of the previous window, and of the current one. Faults since the start of the previous window count as
-    /// recent.
+    /// The starts of the previous window and of the current one. Faults since the earlier start count as recent.
     begins: [Mark; 2],
     /// The missing fields that were logged.
     reported: BTreeSet<String>,

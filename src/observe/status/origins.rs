@@ -23,8 +23,7 @@ pub(super) struct Origins {
 pub(super) type Listed<'l> = ((Key, SloId), &'l Label);
 
 impl Origins {
-    /// Looks up the lines of listed keys whose line is not known yet, [`LOOKUPS_MAX`] at most. Forgets the lines of
-    /// keys that are no longer listed.
+    /// Looks up unknown lines of listed keys, [`LOOKUPS_MAX`] at most. Forgets those of keys that are no longer listed.
     pub(super) fn update<'l>(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed<'l>>) {
         let mut before = mem::take(&mut self.known);
         let in_force = Arc::downgrade(policy);

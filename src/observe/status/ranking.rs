@@ -37,8 +37,7 @@ pub struct GroupRow {
     pub requests_per_s: f64,
     /// The group's share of all requests, 0 to 1.
     pub share: f64,
-    /// The mean number of requests inside the application: the seconds that requests take, per second. 0 if the proxy
-    /// reports no ends.
+    /// The mean number of requests in the application: seconds spent there per second. 0 if the proxy reports no ends.
     pub work: f64,
     /// The mean number of waiting requests: seconds of delay per second.
     pub delay: f64,
@@ -77,9 +76,8 @@ pub struct Crowd {
 }
 
 impl Ranking {
-    /// The first `most` groups of each field, or only of `field`, in the order of a measure. Groups whose measure is
-    /// zero are left out. So is a network that has a single address, or nearly all of whose requests come from one
-    /// narrower group.
+    /// The first `most` groups of each field, or only of `field`, in the order of a measure that is above zero. A
+    /// network is left out if it has a single address, or if nearly all of its requests come from one narrower group.
     pub(super) fn by(mut self, measure: RankedBy, field: Option<&str>, most: usize) -> Ranking {
         let mut networks: Vec<(Network, f64)> = self.groups.iter().filter_map(GroupRow::network).collect();
         networks.sort_by_key(|(network, _)| Reverse(network.prefix()));

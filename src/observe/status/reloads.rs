@@ -44,8 +44,7 @@ impl Reloads {
         self.add(at, Some(summary), &all.join("\n"));
     }
 
-    /// Notes an edit of the config file, and the report on it, which every later reload repeats. None: the edit was
-    /// undone.
+    /// Notes an edit of the config file, and the report that later reloads repeat. None: the edit was undone.
     pub fn edit(&self, at: Timestamp, summary: String, reported: Option<String>) {
         *self.edited.lock() = reported;
         self.done(at, summary, "");

@@ -334,8 +334,7 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
     let rates = rounded(history.rates(|totals| totals.verdicts.of(slo.id)));
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    // The rate of an SLO with a single key. If the key has a meter, its rate takes precedence, because it may cover a
-    // longer time.
+    // The rate of an SLO with a single key. The rate of a meter takes precedence, because it may cover a longer time.
     let all = (per.is_empty() && slo.work.is_none()).then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Some(Quota::Concurrent { requests }) => Some(requests),

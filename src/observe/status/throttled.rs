@@ -1,5 +1,4 @@
-//! The throttled keys. A note takes a few nanoseconds, and is needed only for requests that an SLO or its dry run
-//! throttles.
+//! The throttled keys. A note takes a few nanoseconds; only requests that an SLO or its dry run throttles need one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,8 +12,7 @@ use slowlane_core::base::{Blocked, Decision, Judged, Ruling, SloId, Timestamp, V
 /// The number of shards, which reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
 
-/// The maximum number of notes per second, which take about 0.1 % of a core. If more requests are throttled, a sample
-/// of them is noted.
+/// The maximum number of notes per second (about 0.1 % of a core). Of more throttled requests, a sample is noted.
 const NOTES_PER_S_MAX: f64 = 10_000.0;
 
 /// The half-life of a note, in seconds.
@@ -26,8 +24,7 @@ pub struct Throttled {
     pub keys: SharedHitters,
     /// Keys that a dry run would throttle. They are kept apart, so that they do not displace throttled keys.
     pub dry_runs: SharedHitters,
-    /// The numbers of requests that proxies have delayed and denied by their own rules. The counts of verdicts leave
-    /// them out.
+    /// The numbers of requests that proxies delayed and denied by their own rules, which counts of verdicts leave out.
     elsewhere: [AtomicU64; 2],
     /// For each request that is noted, this many throttled ones are skipped on average.
     skipped: AtomicU32,
@@ -157,8 +154,7 @@ impl SharedHitters {
         if verdict == Verdict::Pass {
             return;
         }
-        // The table chooses a key's shard by other bits, so keys of one shard of the table are spread over the shards
-        // here.
+        // The table chooses shards by other bits, so keys of one shard of the table are spread over the shards here.
         let shard = &self.shards[(key.bits() >> 32) as usize % SHARDS];
         let Some(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);

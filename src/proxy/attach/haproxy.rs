@@ -134,16 +134,14 @@ impl Config<'_> {
         around.min(line)
     }
 
-    /// The end of a section: the place after its last line that is neither empty nor a comment and is outside every
-    /// `.if`.
+    /// The place after a section's last line that is neither empty nor a comment nor inside an `.if`.
     fn end_of(&self, section: &Section) -> Place {
         let is_outside =
             |(line, words): &(usize, Vec<&str>)| self.lines[*line].depth == usize::from(words[0] == ".endif");
         self.after(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
     }
 
-    /// The lines for the section `global`, and their place: the end of the section, or before everything if there is
-    /// none. `None` if slowlane needs no such lines.
+    /// The lines needed for `global`, if any, and their place: its end, or before everything if `global` is missing.
     fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Place, Vec<String>)> {
         let mut lines = pieces.global();
         if global.is_none() {
@@ -153,9 +151,8 @@ impl Config<'_> {
         (!pieces.global().is_empty()).then_some((place, lines))
     }
 
-    /// The place where slowlane's sections belong: before the first `defaults` and the comment above it. That
-    /// `defaults` still applies to everything that follows, in further files too. Without a `defaults`, the place is
-    /// the end of the last file.
+    /// The place for slowlane's sections: before the first `defaults` and the comment above it. That `defaults` still
+    /// applies to all that follows, in further files too. Without a `defaults`: the end of the last file.
     fn end_place(&self) -> Place {
         let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
             return self.after(self.lines.len() - 1);
@@ -173,8 +170,7 @@ impl Config<'_> {
         lines.find(|(_, words)| takes_client(words)).map(|(line, _)| line)
     }
 
-    /// The lines that let requests pass or answer them uncounted, and those that determine a client's address, each
-    /// with a note.
+    /// Lines that let requests pass or answer them uncounted, or that determine a client's address, each with a note.
     fn notes(&self, section: &Section) -> Vec<(usize, String)> {
         let lines = self.chain(section).flat_map(|section| self.body(section));
         lines.filter_map(|(line, words)| Some((line, note(&words)?))).collect()

@@ -103,8 +103,7 @@ fn trusting(networks: &[Network]) -> Vec<String> {
 /// The directive that adds a log. A block with this directive does not inherit the logs of the outer blocks.
 const LOG: &str = "access_log";
 
-/// The blocks that add a log of ends to the chosen servers: wherever other logs are kept, in place of `access_log off`,
-/// and in servers without any log.
+/// The blocks that add a log of ends to servers: beside other logs, in place of `access_log off`, or as the only log.
 fn logged<'f>(
     files: &'f NginxFiles,
     http: Placed<'f>,

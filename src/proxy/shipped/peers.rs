@@ -47,9 +47,8 @@ impl Paced {
         }
     }
 
-    /// Whether HAProxy can have the tables of this key. It cannot if a field's name has characters other than ASCII
-    /// letters, digits, `-`, `_` and `.`, or is that of a usual field in another case. Nor can it if the only field is
-    /// `all`, whose tables would be those of all requests.
+    /// Whether HAProxy can have the tables of this key. The field `all` alone would use the tables of all requests. A
+    /// name may have ASCII letters, digits, `-`, `_` and `.`, but not be that of a usual field in another case.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]

@@ -164,8 +164,7 @@ fn clear(from: Cursor, filter: &[Condition], throttle: &Throttle, now: Timestamp
     next
 }
 
-/// `set table`. As in HAProxy, the row then expires no sooner than before, and no sooner than the table's `expire` from
-/// now.
+/// `set table`. As in HAProxy, the row then expires neither sooner than before nor sooner than `expire` from now.
 fn set(key: Key, values: &[(Column, u32)], throttle: &Throttle, now: Timestamp) {
     let left = throttle.table().row(key, now).map_or(Duration::ZERO, |found| found.left);
     throttle.table().with(key, now, left, |entry| {

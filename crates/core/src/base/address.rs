@@ -33,8 +33,7 @@ pub enum Address {
 pub struct AddressError(String);
 
 impl Address {
-    /// Whether only this machine can reach it, judged by the text alone: no name is resolved, and `localhost` is the
-    /// only one that counts as local.
+    /// Whether only this machine can reach it. No name is resolved: among names, only `localhost` counts as local.
     pub fn is_local(&self) -> bool {
         let Address::Tcp(text) = self else { return true };
         let host = split(text).map_or("", |(host, _)| host);

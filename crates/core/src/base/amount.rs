@@ -59,8 +59,7 @@ impl Amount {
     /// dropped.
     ///
     /// # Errors
-    /// Any other text, such as one with a sign, an exponent or spaces; and a number above 2^40, or of more than 40
-    /// characters.
+    /// Any other text, as with a sign, an exponent or spaces; and a number above 2^40, or of more than 40 characters.
     pub fn read(text: &[u8]) -> Result<Amount, AmountError> {
         let mut parts = text.splitn(2, |&byte| byte == b'.');
         let (whole, decimals) = (parts.next().unwrap_or_default(), parts.next());

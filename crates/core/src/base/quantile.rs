@@ -6,10 +6,9 @@
 //! step = 1 / sqrt(n) octaves for the n-th cost, at least 1/32
 //! ```
 //! The estimate settles where the share p of all costs lies below q. The step never falls below 1/32, so the estimate
-//! follows when costs change: at p = 0.9, it doubles within 36 larger costs. With larger steps, crowds of requests
-//! would alternately pass and wait. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation
-//! method", 1951; for streams: Q. Ma, S. Muthukrishnan and M. Sandler, "Frugal streaming for estimating quantiles",
-//! 2013.
+//! follows when costs change: at p = 0.9, it doubles within 36 larger costs. With larger steps, crowds would pass and
+//! wait in turn. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation method", 1951; for
+//! streams: Q. Ma, S. Muthukrishnan and M. Sandler, "Frugal streaming for estimating quantiles", 2013.
 
 use serde::{Deserialize, Serialize};
 

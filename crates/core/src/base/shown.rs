@@ -39,8 +39,7 @@ pub fn cut(mut text: String, chars_max: usize) -> String {
 /// Invisible characters that Unicode classes as letters or symbols: Hangul fillers, and Braille without a dot.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// Writes a character, escaped as the standard library does. But quotes and backslashes are not escaped, and [`BLANK`]
-/// characters are.
+/// Escapes a character as the standard library does, and [`BLANK`] ones too, but no quotes or backslashes.
 fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match letter {
         '\\' | '"' | '\'' => f.write_char(letter),

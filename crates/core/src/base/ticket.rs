@@ -13,9 +13,8 @@ pub const COUNTED_MAX: usize = 16;
 
 /// The SLOs that count a request until its end, and the moment at which the request began.
 ///
-/// The text is opaque to the proxy. It holds the start of the request in milliseconds, then the id, key, serial and
-/// cost of each SLO, then a seal: a keyed hash of the text before it. Without the secret, nobody can make or alter a
-/// ticket.
+/// The text is opaque to the proxy. It holds that moment in milliseconds, then the id, key, serial and cost of each
+/// SLO, then a seal: a keyed hash of the text before it. Without the secret, nobody can make or alter a ticket.
 ///
 /// ```
 /// use slowlane_core::base::{Key, KeySecret};

@@ -26,8 +26,7 @@ impl Wants {
 }
 
 impl Grant {
-    /// Whether slots and refusals together are no more than the slots wanted, and a node can calculate with the
-    /// numbers.
+    /// Whether slots and refusals together are no more than wanted, and a node can calculate with the numbers.
     pub(super) fn fits(&self, wants: &Wants) -> bool {
         let all = self.holes.len() as u64 + u64::from(self.count) + u64::from(self.refused);
         all <= u64::from(wants.want)

@@ -145,8 +145,7 @@ impl LeaseView {
         }
     }
 
-    /// The quota granted to all nodes in the window, as of the last reply, except what this node still holds; and the
-    /// end of the window.
+    /// The quota granted in the window, as of the last reply, except what this node still holds; and the window's end.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let now_s = self.exchange.seconds(now);
         let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
@@ -239,8 +238,7 @@ impl LeaseView {
         }
     }
 
-    /// The amount to request now. If the lease is below half of the demand of a period and a round trip, the amount
-    /// fills it to a little more than that demand; otherwise the amount is 0.
+    /// The amount to fill a lease below [`LOW`] times the demand of a period and a round trip to [`FULL`] times; or 0.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s + plan.round_trip_s);

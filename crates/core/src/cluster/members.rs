@@ -43,8 +43,7 @@ pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Member {
-    /// Reads a node's report about itself. None if the bytes are no report, or a text is too long or has control
-    /// characters.
+    /// Reads a node's report about itself. None if it is malformed, or a text is too long or has control characters.
     pub fn read(arguments: &[u8]) -> Option<Member> {
         let member: Member = serde_json::from_slice(arguments).ok()?;
         member.is_within_bounds().then_some(member)

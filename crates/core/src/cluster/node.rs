@@ -281,8 +281,7 @@ impl Cluster {
         true
     }
 
-    /// The theoretical arrival time of a shared key, as this node sees it. None without a view of the key, or in
-    /// another mode than `rate`.
+    /// The theoretical arrival time of a shared key in this node's view. None without a view in the mode `rate`.
     pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
         let LocalView::Rate((gcra, view)) = self.copy(key, share)? else { return None };
         let plan = self.situation(now).plan(&gcra);

@@ -208,8 +208,7 @@ impl Queue {
 
     /// Applies the grant that the store gave at `then_s`. A slot beyond the longest delay, which no genuine store
     /// grants, is moved to the end of that delay. A request still without a slot gets a new estimate from `estimate`,
-    /// which takes the number of requests behind it. Returns the number of requests that have passed without a slot to
-    /// pay for them.
+    /// which takes the number of requests behind it. Returns how many have passed without a slot to pay for them.
     pub(super) fn granted(
         &mut self,
         grant: &Grant,
@@ -244,9 +243,8 @@ impl Queue {
         unpaid
     }
 
-    /// Refuses the youngest of the requests for which the message has asked, because there is no slot for them. No
-    /// message has asked yet for the `want` requests behind them. Returns the number of refused requests that had
-    /// already passed.
+    /// Refuses the youngest requests for which the message has asked, because there is no slot for them. No message has
+    /// asked yet for the `want` requests behind them. Returns how many refused requests had already passed.
     fn refuse(&mut self, refused: u32, want: usize) -> f64 {
         let mut unpaid = 0.0;
         for _ in 0..refused {

@@ -33,15 +33,13 @@ impl Decayed {
 /// A node's report about a key, with the numbers of its SLO.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The number of requests admitted since the last message, or, with `returns`, of those promised and not yet
-    /// admitted.
+    /// The requests admitted since the last message, or, with `returns`, those promised and not yet admitted.
     pub charge: f64,
     /// The number of requests received since the last message.
     pub asked: f64,
     /// The number of requests received lately, but no more than a decaying sum over the last seconds still contains.
     pub asked_lately: f64,
-    /// The TAT minus now, as last known to the node. None before the first reply, or, unless `returns` is set, if
-    /// charges may be taken back.
+    /// The last known TAT minus now. None before the first reply, or, without `returns`, if charges may be taken back.
     pub restore_s: Option<f64>,
     /// The age of the record, as last known to the node.
     pub known_age_s: f64,

@@ -315,8 +315,7 @@ impl LocalView {
 }
 
 impl Arguments {
-    /// Whether the store had forgotten the key, and these arguments restored it. Only answers in the mode `rate` show
-    /// this.
+    /// Whether the store had forgotten the key, and these arguments restored it. Only the mode `rate` shows this.
     pub fn restores(&self, answer: &Answer) -> bool {
         matches!(
             (self, answer),

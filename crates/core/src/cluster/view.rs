@@ -482,8 +482,7 @@ impl View {
         (known, own_per_s)
     }
 
-    /// Advances the TAT by the expected requests of the others, unless the store is silent, and lets the allowance
-    /// grow.
+    /// Advances the TAT by the others' expected requests, unless the store is silent, and lets the allowance grow.
     fn drift(&mut self, plan: &Plan, now_s: f64) {
         let time_s = (now_s - self.drifted_s).max(0.0);
         let (own_per_s, all_per_s) = self.demands(plan, now_s);
@@ -526,8 +525,7 @@ impl View {
         self.allowance = grown.min(least + tokens * share);
     }
 
-    /// The factor on the growth of the allowance. It is 1, but within the band below the cap, it falls from
-    /// [`GAIN_MAX`] to 0.
+    /// The factor on the allowance's growth: 1, but within the band below the cap, it falls from [`GAIN_MAX`] to 0.
     fn gain(&self, plan: &Plan, now_s: f64) -> f64 {
         let room_s = now_s + plan.cap_s() - self.tat_s;
         if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
@@ -553,9 +551,8 @@ impl View {
         }
     }
 
-    /// While the store is silent, a node owes only the requests that it has promised and not yet admitted. The admitted
-    /// ones were paced at its share, and the shares of all nodes add up to the rate, unless `OnSilence::Open` accepts
-    /// more.
+    /// While the store is silent, a node owes only requests that it has promised and not yet admitted. Admitted ones
+    /// were paced at its share, and all shares add up to the rate, unless `OnSilence::Open` accepts more.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = match &self.queue {
             Some(queue) => queue.own as f64,

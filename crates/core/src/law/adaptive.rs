@@ -134,8 +134,7 @@ impl Adaptive {
         (f64::from(entry.gpc1_rate.read(now_ms)) / self.over).floor() > self.slo
     }
 
-    /// The number of whole seconds until `gpc0_rate` and `gpc1_rate` are low enough for this request: at most
-    /// [`FADED_S`].
+    /// The whole seconds until `gpc0_rate` and `gpc1_rate` are low enough for this request: at most [`FADED_S`].
     fn retry_after_s(&self, entry: &Entry, arrival: &Arrival) -> u32 {
         let passes_after = |seconds: u32| {
             let now_ms = arrival.now.ticks_ms().wrapping_add(seconds * 1_000);

@@ -6,10 +6,9 @@
 //! tokens                  slots that began unused, at most a burst of them
 //! sharer                  eligible: the first slot that it may take;  last: the last that it took
 //! ```
-//! A sharer is pending while one of its slots lies ahead. A request takes tokens and, if they are too few, the first
-//! free slots from its sharer's `eligible` on. For each slot, `eligible` moves on by at least the number of pending
-//! sharers (in a tree, by the product that `branches` returns), so a greedy sharer leaves the slots in between to the
-//! others. A slot that nobody takes becomes a token for any sharer.
+//! A sharer is pending while one of its slots lies ahead. A request takes tokens and, if too few, the first free slots
+//! from its sharer's `eligible` on. For each slot, `eligible` moves on by at least the number of pending sharers, so a
+//! greedy sharer leaves the slots in between to the others. A slot that nobody takes becomes a token for any sharer.
 //!
 //! A pending sharer leaves every fourth slot and some tokens free. Otherwise the first to come could book every slot
 //! within the longest delay. Unused reserved slots become tokens, and a pending sharer may take these tokens. A bucket
@@ -53,8 +52,7 @@ struct Sharer {
     last: u64,
 }
 
-/// The numbers of an SLO that shape its calendar. When the length of a slot, the maximum of tokens or the length of the
-/// ring changes, the calendar starts again.
+/// The numbers of an SLO that shape its calendar, which starts again if `slot_ns`, `tokens_max` or the ring changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) slot_ns: u64,
@@ -105,8 +103,7 @@ pub(super) enum Booking {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
-    /// The index of the request's sharer in the list. `None`: the list is full, and the request is served as under
-    /// `pace`.
+    /// The request's sharer in the list. `None`: the list is full, and the request is served as under `pace`.
     pub(super) place: Option<SlotPlace>,
     tokens: u32,
     wanted: u32,
@@ -290,8 +287,7 @@ impl Calendar {
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the future slots of a request that was to leave at `due_ns`. If that time has passed, the request gives
-    /// back tokens instead.
+    /// Frees the future slots of a request that was to leave at `due_ns`; or, after that, gives back its tokens.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
             // When the request arrived, there was no memory for the calendar.
@@ -394,8 +390,7 @@ impl Calendar {
         }
     }
 
-    /// The number of taken slots after the current one and before `end`, and the last of them. If there are none, the
-    /// last is the current slot.
+    /// The number of slots taken between the current one and `end`, and the last of them; if none, the current slot.
     fn taken_before(&self, clock: &Clock, end: u64) -> (u32, u64) {
         let (mut count, mut last) = (0, clock.begun);
         for (word, bits) in words(clock.begun + 1, end) {
@@ -451,8 +446,7 @@ impl Calendar {
     }
 }
 
-/// The maximum number of tokens: one fewer while slots are taken, as a slot may begin just after the last token was
-/// taken.
+/// The maximum of tokens: one fewer while slots are taken, as a slot may begin just after the last token was taken.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }

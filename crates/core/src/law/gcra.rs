@@ -22,8 +22,7 @@
 //! a full bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New
 //! directions in communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
 //!
-//! Above an SLO with an assured rate, the debt may be 10 s more: requests that this law refuses may still pass, and are
-//! charged.
+//! Above an SLO with an assured rate, the debt may be 10 s more: requests refused here may pass, and are charged.
 //!
 //! The state is `paid_at`, in nanoseconds: from that moment on, the bucket gains tokens again.
 
@@ -41,8 +40,7 @@ const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 /// than the bucket's rate, they never cause this much debt, unless their bursts take more than 10 s to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
-/// The maximum debt of a bucket of work beyond the longest delay: such debt comes from requests that cost more than was
-/// reserved.
+/// The maximum debt of a bucket of work beyond the longest delay, from requests that cost more than was reserved.
 const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
@@ -67,8 +65,7 @@ pub struct Gcra {
     form: Form,
 }
 
-/// How much debt the law allows beyond the longest delay. It comes from requests that the law refuses but that pass
-/// anyway, or that cost more than was reserved.
+/// The debt allowed beyond the longest delay: from requests that pass although refused, or cost more than reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Debt {
     None,
@@ -210,8 +207,7 @@ impl Gcra {
         Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.burst_ns))
     }
 
-    /// Charges a request that the law refuses but that passes anyway, so later requests wait longer. The debt is
-    /// bounded.
+    /// Charges a request that passes though the law refuses it, so later requests wait longer. The debt is bounded.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};

@@ -71,8 +71,7 @@ impl OpenTickets {
         self.last_serial
     }
 
-    /// Closes a ticket. Returns false if it is not open: it was never issued, was closed before, or was forgotten after
-    /// its lease.
+    /// Closes a ticket. Returns false if it is not open: never issued, closed before, or forgotten after its lease.
     pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
         // Relative to the first one, serials increase even where they wrap around.

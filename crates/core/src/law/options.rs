@@ -53,8 +53,7 @@ impl OptionError {
     }
 }
 
-/// A hint for the unknown name of a law: the intended name if only `_` or capitals differ, the replacement of a removed
-/// law, or all names.
+/// A hint for an unknown law: its name if only `_` or capitals differ, a replacement if it was removed, or all names.
 fn meant(name: &str, names: &[&str]) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
     match names.iter().find(|known| **known == plain) {
@@ -157,8 +156,7 @@ impl Options {
         number.ok_or_else(error).map(Some)
     }
 
-    /// The options that are left for the law. The list of taken ones starts again, so that an error lists only the
-    /// law's own options.
+    /// The options left for the law. The list of taken ones starts again, so that an error lists only the law's own.
     pub(super) fn for_law(self) -> Options {
         Options { taken: Vec::new(), ..self }
     }

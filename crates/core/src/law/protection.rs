@@ -8,8 +8,7 @@ use crate::law::protect::ProtectSettings;
 use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
-/// The interval at which the states of applications are checked. A request waits at most this much longer than its
-/// longest delay.
+/// The interval at which applications are checked. A request waits at most this much longer than its longest delay.
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// `protect` for one SLO. The row of an application only counts requests: a [`Protect`](crate::law::protect::Protect)

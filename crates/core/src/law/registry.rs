@@ -124,8 +124,7 @@ impl Law {
         }
     }
 
-    /// The law called `name`, with its options. At an unlimited rate, it is [`UNLIMITED`](Law::UNLIMITED), whatever the
-    /// name and the options.
+    /// The law called `name`, with its options; at an unlimited rate, always [`UNLIMITED`](Law::UNLIMITED).
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};

@@ -8,9 +8,8 @@ use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
 ///
-/// No method affects anything but the entry and the auxiliary state that it is given. The defaults suit a bucket that
-/// passes or denies, and needs neither auxiliary state nor an entry that outlives the table's `expire`. A
-/// [`Law`](crate::law::Law) derefs to the rule in it.
+/// Methods affect only the given entry and auxiliary state. The defaults suit a bucket that passes or denies, without
+/// auxiliary state or an entry that outlives the table's `expire`. A [`Law`](crate::law::Law) derefs to its rule.
 pub trait Rule {
     /// Judges one request, and writes the result into the entry and the auxiliary state. Only `Fixed` gets requests
     /// of cost 0.
@@ -25,8 +24,7 @@ pub trait Rule {
     /// The law's formula with the numbers of this request in it.
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
-    /// Takes back an admission whose client disconnected before its turn. The default does nothing: `adaptive` cannot
-    /// take a request back.
+    /// Takes back an admission whose client disconnected before its turn. The default does nothing: `adaptive` cannot.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
     /// Charges an admitted request for more than the cost that it was judged by, whether or not there is room. Only a

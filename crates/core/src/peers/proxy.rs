@@ -81,8 +81,7 @@ pub struct ProxyCount {
     /// The key in slowlane. None: the key of its SLO has other fields than this table.
     counts_as: Option<Key>,
     pub pushed: Option<Pushed>,
-    /// From this moment on, the proxy's own clock advances with each request. Earlier, the proxy may not know the
-    /// limit.
+    /// From this moment, the proxy's own clock advances with each request. Earlier, the proxy may not know the limit.
     paced_from: Timestamp,
 }
 

@@ -9,8 +9,7 @@ use crate::throttle::{Paced, ProxyLimits};
 /// are in microseconds, and X is modulo 2^32.
 pub type Numbers = [u64; 4];
 
-/// The longest time that a key's clock may be ahead of now. From 2^31 us on, 2147 s, HAProxy cannot tell the future
-/// from the past.
+/// The longest time that a key's clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell future from past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
 /// The age of X for a full bucket. Such an X stays in the past for the lifetime of a limit, even if the clocks of two
@@ -23,8 +22,7 @@ const UNLIMITED: u64 = 1;
 /// With a slot of 0, this value in place of tau means that the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits in a form that a proxy can enforce. If a bucket does not fit the proxy's clock, the proxy must query
-/// slowlane.
+/// The limits in a form that a proxy can enforce. For a bucket that does not fit its clock, it must query slowlane.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,

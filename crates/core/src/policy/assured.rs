@@ -57,8 +57,7 @@ impl Policy {
     /// Adds a warning for each lookup whose SLOs together certainly have a lower rate than is assured below them.
     ///
     /// Every key that is certain to have an assured rate counts once. The SLOs above count with every key that they can
-    /// have. If the number of these keys is unbounded, as with networks, nothing can be proved, and there is no
-    /// warning.
+    /// have. If these keys are unbounded, as with networks, nothing can be proved, and there is no warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();

@@ -28,8 +28,7 @@ pub struct Explained<'p> {
     pub origin: Option<Origin<'p>>,
     /// The SLO whose `also` led to this one.
     pub named_by: Option<SloId>,
-    /// The maps that were consulted before the request's own SLO was found, and had no answer. Empty for its other
-    /// SLOs.
+    /// The maps that had no answer before the request's own SLO was found. Empty for its other SLOs.
     pub asked: Vec<Asked<'p>>,
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,

@@ -72,8 +72,7 @@ impl Masks {
 }
 
 impl Fields {
-    /// The fields of a layout, of `share` and `page` options, the cost, and, with `is_announced`, the announced work.
-    /// None if there are more than a request can carry.
+    /// The fields of a layout, of `share` and `page`, the cost and perhaps announced work. None if they are too many.
     pub(super) fn new<'a>(
         layout: &'a Layout,
         makers: Vec<Maker>,

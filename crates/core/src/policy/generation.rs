@@ -262,8 +262,7 @@ impl Policy {
         self.slos.iter().filter_map(|slo| slo.law.sketched()).map(|law| law.shape.bytes()).sum()
     }
 
-    /// Adds warnings for SLOs whose delays may exceed the longest hold, or the time that HAProxy waits with the shipped
-    /// files.
+    /// Warns of SLOs whose delays may exceed the longest hold, or the time that HAProxy waits with the shipped files.
     pub fn warn_of_delays_over(&mut self, longest: Duration) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
             let warning = match slo.law.max_delay() {
@@ -307,8 +306,7 @@ impl Policy {
         self.slos.iter()
     }
 
-    /// The names of all fields that a map, a key, or the option `share` or `page` uses. The name of a derived field is
-    /// replaced by that of the field that it is derived from.
+    /// The names of all fields that maps, keys, `share` and `page` use, with origins in place of derived fields.
     pub fn used_fields(&self) -> impl Iterator<Item = &str> {
         self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
     }

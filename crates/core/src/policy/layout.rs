@@ -247,8 +247,7 @@ impl Layout {
     /// SLOs.
     ///
     /// # Errors
-    /// A lookup has no fields or an empty name, too many lookups add an SLO, two maps share a file, or there are too
-    /// many fields.
+    /// Lookups without fields or with empty names, too many that add SLOs, two maps of one file, or too many fields.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         for lookup in &lookups {
             Layout::check_names(&lookup.fields)?;

@@ -49,8 +49,7 @@ impl Batch<'_, '_> {
 }
 
 impl Policy {
-    /// The fields that a lookup, a key, or the option `share` or `page` may need, in alphabetical order. Each derived
-    /// field is replaced by the field that it is derived from.
+    /// The fields that lookups, keys, `share` and `page` may need, alphabetically; origins replace derived fields.
     ///
     /// A map without lines needs no fields, and neither does an SLO other than 0 that no map names.
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {

@@ -21,8 +21,7 @@ pub struct SloPlan {
     /// Whether a request under this SLO falls under no other: neither `also` nor a lookup adds one, and the law is not
     /// a sketch, which can be a first stage.
     pub is_single: bool,
-    /// Whether a decision takes only the row and the law's verdict: a single SLO, no auxiliary state, no ticket, no dry
-    /// run, no block.
+    /// Whether a decision takes only row and verdict: a single SLO without auxiliary state, ticket, dry run or block.
     pub is_plain: bool,
     /// Whether the law needs a random number.
     pub draws: bool,

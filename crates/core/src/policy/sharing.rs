@@ -30,8 +30,7 @@ impl Policy {
         }
     }
 
-    /// Adds a warning for each SLO that HAProxy as a peer cannot enforce: one that counts work, or one under the law
-    /// `protect`.
+    /// Warns of each SLO that HAProxy as a peer cannot enforce: one that counts work, or is under the law `protect`.
     pub fn warn_of_peers(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs) {
             let of_unit = |unit: &Unit| WarningKind::Asked(unit.name().to_owned());

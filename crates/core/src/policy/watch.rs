@@ -128,8 +128,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching fields that had no fault since the last call, except those that are still missing. Call it about
-    /// once a second.
+    /// Stops watching fields without a fault since the last call, except those missing. Call it about once a second.
     pub(super) fn calm(&self) {
         let calm = |&place: &Place| {
             let (unreadable, absent) = self.counts(place);

@@ -220,8 +220,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
         true
     }
 
-    /// Reserves room in which the value may grow by an [`update`](KeyPlace::update), and evicts an idle value if
-    /// needed. Returns false if there is no room.
+    /// Reserves room to grow by an [`update`](KeyPlace::update); may evict an idle value. Returns false without room.
     pub fn reserve(&mut self, more: usize, now: Timestamp) -> bool {
         let has_room = self.map.reserve(more) || self.evict(now) && self.map.reserve(more);
         if !has_room {

@@ -9,8 +9,7 @@ use crate::base::Timestamp;
 pub struct Entry {
     /// State of the law; only that law can interpret it.
     pub state: State,
-    /// The number of requests received since the entry was created, each counted by its cost. It wraps at 32 bits, as
-    /// in a stick table.
+    /// The requests since the entry was created, each counted by its cost. Wraps at 32 bits, as in a stick table.
     pub http_req_cnt: u32,
     /// The estimated number of clients, in thousandths.
     pub gpt0: u32,
@@ -67,8 +66,7 @@ pub const PERIOD_MS: u32 = 1_000;
 /// the older one fades out.
 ///
 /// `now` is in wrapping milliseconds. An event two periods or more after the start of the last window opens a new one
-/// at its own moment. Otherwise, windows follow each other without a gap. All three numbers wrap at 32 bits, as in
-/// HAProxy.
+/// at that moment. Otherwise, windows follow without a gap. All three numbers wrap at 32 bits, as in HAProxy.
 ///
 /// ```
 /// use slowlane_core::table::FreqCtr;

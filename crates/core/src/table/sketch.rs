@@ -244,8 +244,7 @@ impl Sketch {
         Seen::none(window, age_ns)
     }
 
-    /// Clears cells that no request visits: some in each window, and all cells after a long pause. If the clock was set
-    /// back, the counts of later windows move to this one instead.
+    /// Clears unvisited cells, some in each window; all cells after a long pause. Adapts to a clock that was set back.
     fn clear(&self, from: u64, to: u64) {
         let cells = self.cells.len() as u64;
         let each = cells.div_ceil(CLEARED_IN);

@@ -244,8 +244,7 @@ impl Table {
         self.shard(key).put_back(key, entry, left, now);
     }
 
-    /// Starts to record the keys of all writes and removals. Returns the keys recorded since the last call, in no
-    /// order.
+    /// Starts to record the keys of all writes and removals. Returns the keys since the last call, in no order.
     pub fn track(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
     }

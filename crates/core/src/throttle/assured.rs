@@ -4,9 +4,8 @@
 //! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! The first SLO with room in its assured rate lets the request bypass the SLOs after it, which are charged anyway. Its
-//! assured rate is charged, and so are those of the SLOs between it and the last one that stops the request. Other
-//! requests then wait longer.
+//! The first SLO with room in its assured rate lets the request bypass the SLOs after it, which are charged anyway. So
+//! are its assured rate and those between it and the last SLO that stops the request. Others then wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -72,8 +71,7 @@ impl Carried {
         (self.by + 1..self.chain).contains(&place) && !judged.is_dry_run && judged.verdict != Verdict::Pass
     }
 
-    /// Whether the assured rate of the SLO with this index is charged: that of `by`, and those of the SLOs between `by`
-    /// and `last`, are.
+    /// Whether the assured rate of this SLO is charged: those from `by` on and before `last` are.
     pub(super) fn charges(self, place: usize) -> bool {
         (self.by..self.last).contains(&place)
     }

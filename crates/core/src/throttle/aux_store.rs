@@ -8,8 +8,7 @@ use crate::base::{Key, Quantile, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets, Reservations};
 use crate::table::{BoundedMap, Expiring};
 
-/// If more than one in this many bytes of the room is taken, a key's tickets are dropped when the last open one is
-/// closed.
+/// If more than one byte of room in this many is taken, a key's tickets are dropped when the last open one is closed.
 const CROWDED_AT: usize = 4;
 
 /// While at least half of the room is free, only one sweep in this many is done, because a sweep visits every value.
@@ -198,8 +197,7 @@ impl AuxStore {
         })
     }
 
-    /// The estimate of a key's costs: that of all keys at first, then adapted to its own. None if the key has no
-    /// stored state of work.
+    /// The estimate of a key's costs: at first that of all keys, then adapted to its own. None without state of work.
     pub fn estimate(&self, key: Key) -> Option<Quantile> {
         match &self.map.at(key).get()?.aux {
             AuxState::Work(work) => Some(work.costs),

@@ -109,8 +109,7 @@ impl Throttle {
         decisions.only()
     }
 
-    /// If the SLO counts work, adjusts the reservation to the estimate of the request's own key and to this node's
-    /// part.
+    /// If the SLO counts work, adjusts the reservation to the estimate of the case's key and to this node's part.
     #[inline]
     pub(super) fn reserve(&self, case: &mut Case<'_>) {
         if case.slo.ends.is_work() {
@@ -202,9 +201,8 @@ impl Throttle {
         decisions.put(place, decision);
     }
 
-    /// If a request is let through, asks the application of the first SLO that protects one, and revises the decision
-    /// by the answer. Returns the request's number there, for its ticket. Other SLOs that protect merely count the
-    /// request.
+    /// If a request is let through, asks the application of the first SLO that protects one, and revises the decision.
+    /// Returns the request's number there, for its ticket. Other SLOs that protect merely count the request.
     fn ask_gate(
         &self,
         decision: &mut Decision,
@@ -243,8 +241,7 @@ impl Throttle {
         id.bits()
     }
 
-    /// Whether the assured rate of one of these SLOs lets the request bypass a full application. If so, that rate is
-    /// charged, unless it already was.
+    /// Whether an assured rate lets the request bypass a full application. If so, it is charged, unless it already was.
     fn is_assured(&self, below: &[Case<'_>], application: Key, judged: &[Judged], now: Timestamp) -> bool {
         let is_full = |view: ProtectView| view.waiting > 0 || view.inside >= view.limit;
         self.gates.view(application).is_some_and(is_full)
@@ -414,8 +411,7 @@ impl Throttle {
         judgement
     }
 
-    /// A refusal may start a block, unless the SLO refuses all requests because the store is silent, which is not the
-    /// client's fault.
+    /// A refusal may start a block, unless the SLO refuses all because the store is silent: not the client's fault.
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         if !verdict.is_let_through()
@@ -505,8 +501,7 @@ impl Throttle {
             Way::Judge => cluster.judge(case.key, &share, entry, arrival),
             Way::Foresee | Way::Refused => cluster.foresee(case.key, &share, entry, arrival),
         });
-        // This node judges alone if nodes divide the SLO, if no further shared key finds room, or if counts are shared
-        // and the store is silent.
+        // Judges alone if nodes divide the SLO, if no more shared keys fit, or if the store of shared counts is silent.
         Some(shared.unwrap_or_else(|| self.law_alone(case.slo).judge(entry, None, arrival)))
     }
 }

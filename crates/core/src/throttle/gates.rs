@@ -55,8 +55,7 @@ pub(super) struct Outlook {
 #[derive(Debug, Default)]
 pub(super) struct Gates(RwLock<HashMap<Key, Arc<Mutex<Gate>>>>);
 
-/// The state of one application. Several connections call it, each with its own `now`, so `last` may be ahead of the
-/// `now` of a call.
+/// The state of one application. Several connections call it, each with its own `now`, so `last` may be later.
 #[derive(Debug)]
 struct Gate {
     slo: SloId,

@@ -87,9 +87,8 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy has admitted, and counts those that it has refused, which start a block if the SLO
-    /// has the option. Nothing is counted if the proxy must query slowlane instead: if a request may have several SLOs,
-    /// or the law has no bucket and is neither unlimited nor closed.
+    /// Charges requests that a proxy admitted, and counts refused ones, which may start a block. Nothing is counted if
+    /// the proxy must query slowlane: with several SLOs, or a law without bucket that is neither unlimited nor closed.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));

@@ -140,8 +140,7 @@ impl Throttle {
         find(&self.sketches.0.load(), slo).cloned()
     }
 
-    /// Consults the sketches of a request, which count it if they admit it; a first stage counts it in any case. Sets
-    /// the moment of the arrival to that of the count.
+    /// Asks the sketches to count a request if they admit it; first stages always do. Sets the arrival to that moment.
     #[inline]
     pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
         Staged::new(cases, &self.sketches, |case, sketch, is_stage| {

@@ -39,8 +39,7 @@ pub type InForce = Guard<Arc<Policy>>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuxUsage {
     pub bytes: u64,
-    /// The number of requests for which there was no room: a simpler law judged, a ticket was not stored, or an
-    /// application could not be protected.
+    /// Requests without room: a simpler law judged, a ticket was not stored, or an application was not protected.
     pub fallbacks: u64,
 }
 
@@ -140,9 +139,8 @@ impl Throttle {
         &self.aux_store
     }
 
-    /// Removes expired state, in the first call of a second: auxiliary states, open tickets, unused sketches, blocks,
-    /// idle protected applications, and the keys that nodes share. Decisions remove none of these. Expired rows are
-    /// removed by writes to the table.
+    /// Removes expired state, in the first call of a second: auxiliary states, tickets, unused sketches, blocks, idle
+    /// applications, and shared keys. Decisions remove none of these. Writes to the table remove expired rows.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();
         if self.swept_s.swap(second, Relaxed) == second {

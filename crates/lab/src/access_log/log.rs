@@ -55,8 +55,7 @@ const BACK_NS: u64 = HOUR_NS / 4;
 const BEHIND: u8 = 3;
 
 impl LogClock {
-    /// Detects that the clock has gone back, and corrects the times of requests from then on. `come_to_ns` is the time
-    /// that the log has reached.
+    /// Detects that the clock went back, and then corrects times. `come_to_ns` is the time that the log has reached.
     fn set(&mut self, record: &mut LogRecord, come_to_ns: u64, line: u64) {
         record.at_ns = record.at_ns.saturating_add(self.added_ns);
         let end_ns = record.at_ns.saturating_add(record.took_ns.unwrap_or(0));

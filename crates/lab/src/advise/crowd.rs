@@ -1,5 +1,4 @@
-//! A crowd: many addresses that share a network, an ASN, a user agent or a page, and often send only a few requests
-//! each.
+//! A crowd: many addresses of the same network, ASN, user agent or page, which often send only a few requests each.
 //!
 //! ```text
 //!  Requests ─▶ Groups: requests by value of a field ─▶ the values that stand out, and a limit that spares the others

@@ -1,5 +1,4 @@
-//! The pass marks of the law, in virtual time: for each load, the median of three runs, or of nine where runs differ
-//! much.
+//! The pass marks of the law, in virtual time: the median of three runs of a load, or of nine if they differ much.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

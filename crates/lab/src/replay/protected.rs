@@ -70,8 +70,7 @@ impl ProtectedLogs {
 }
 
 /// While an application is saturated, the work that it completes in a second is the number of its busy workers. The
-/// limit stays where a page takes `aim` times its base: by Little's law, with about `aim` times as many requests
-/// inside.
+/// limit stays where a page takes `aim` times its base: by Little's law, with about `aim` times as many inside.
 fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim: f64) -> ProtectedLog {
     let mut bases: HashMap<Key, f64> = HashMap::new();
     for (&(_, page), of) in pages.iter().filter(|(_, of)| of.ends >= ENDS_MIN) {

@@ -42,8 +42,7 @@ pub struct Load {
     pub service: Option<Duration>,
     /// The costs of requests in the unit of the SLO. None: the SLO counts requests.
     pub cost: Option<Costs>,
-    /// A client whose delay would be longer disconnects after this time. Its slot is lost, unless the node holds the
-    /// request.
+    /// A client with a longer delay disconnects after this time. Its slot is lost, unless the node holds the request.
     pub patience: Option<Duration>,
     /// Whether clients ignore Retry-After, and retry after a 429 with only the usual pause.
     pub ignores_retry_after: bool,

@@ -33,8 +33,7 @@ pub trait Sharing {
     /// Sends the message that is due at a node, if any. `is_round`: a period of the node has begun.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent;
 
-    /// The store applies the message of a node. Returns the number of updates in the message, and the time at which the
-    /// answer arrives.
+    /// The store applies a node's message. Returns the number of updates in it, and when the answer arrives.
     fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64);
 
     /// A node applies the answer to its message, or gives up waiting for it.

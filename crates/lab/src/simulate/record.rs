@@ -109,8 +109,7 @@ impl Record {
         phase as u64 * self.phase_ns
     }
 
-    /// Counts a request that is admitted at this moment, after this delay. `units` is its cost, 1 unless work is
-    /// counted.
+    /// Counts a request admitted at this moment, after this delay. `units` is its cost, 1 unless work is counted.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64, units: f64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
             *bin += units;

@@ -19,8 +19,7 @@ pub struct Update<'a> {
     pub id: Option<u32>,
     /// The bytes of the key: of a text, an address or binary data, or the four of an integer in big-endian order.
     pub key: &'a [u8],
-    /// The values of all columns, in their order: for a frequency, the events in the current period; for a dictionary
-    /// entry, 0.
+    /// The values of all columns, in order: for a frequency, events in the current period; for a dictionary entry, 0.
     pub values: Vec<u64>,
 }
 

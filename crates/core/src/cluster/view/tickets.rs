@@ -156,8 +156,7 @@ impl View {
         self.queue.as_ref()?.turn(number)
     }
 
-    /// Notes that a held request has passed. If no slot was granted or asked for, it is charged like one that passes at
-    /// once.
+    /// Notes that a held request passed. If no slot was granted or asked for, it is charged as if it passed at once.
     pub fn pass(&mut self, plan: &Plan, number: u64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let Some(queue) = &mut self.queue else { return };
@@ -232,8 +231,7 @@ impl View {
         Some(message)
     }
 
-    /// Applies the state of the key that the store has reported in its answer to a heartbeat, without a message about
-    /// the key.
+    /// Applies the state of the key that came with the answer to a heartbeat, without a message about the key.
     pub fn hint(&mut self, plan: &Plan, hint: &Hint, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let is_news = self.known.is_none() || self.queue.is_some() && hint.age_s >= YOUNG_S;

@@ -472,8 +472,7 @@ impl Protect {
         self.limit.end(page.excess(log_ns));
     }
 
-    /// Ends the leases that are over. If many have run out since the last reported end, which was long ago, the law
-    /// assumes that ends are no longer reported.
+    /// Ends the leases that are over. After many and a long silence, the law assumes that ends are no longer reported.
     fn expire(&mut self, now: Timestamp) {
         self.expiry = NEVER;
         while let Some((end, place)) = self.leases.first(&self.requests) {

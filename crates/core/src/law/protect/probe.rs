@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::base::Timestamp;
 use crate::law::protect::limit::LEAST;
 
-/// In the first stage of a probe, this part of the limit goes inside; in each further stage, this part of the number in
-/// the previous stage. If the limit has fallen far, all of it goes inside in the first stage: a part of it would leave
-/// the application idle.
+/// In the first stage of a probe, this part of the limit goes inside; in each further one, this part of the number
+/// before. If the limit has fallen far, all of it goes inside at first: a part would leave the application idle.
 const PART: f64 = 0.6;
 
 /// The first stage, and each further stage, is over after this many ends of requests that were released in it.
@@ -28,8 +27,7 @@ const EVERY: Duration = Duration::from_secs(20);
 /// The shortest time between two probes.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// If pages still seem slow when the limit is below this part of its highest value since the last probe, another probe
-/// checks the bases.
+/// If pages still seem slow at a limit below this part of the highest since the last probe, another checks the bases.
 const FALLEN: f64 = 0.65;
 
 /// Decides when to measure the bases, which are never guessed. A probe refuses no request, but some wait half a second

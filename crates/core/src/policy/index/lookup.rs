@@ -170,8 +170,7 @@ impl LookupMap {
         Some(if pattern.answer == Answer::REFUSED { Value::NoHost(b"") } else { text() })
     }
 
-    /// The result for a request that lacks one of the map's fields: no line matches. If every limit needs such a field,
-    /// the fault is noted.
+    /// No line matches a request that lacks a field of the map. If every limit needs such a field, the fault is noted.
     #[inline]
     fn lacks_field(&self) -> Option<Pattern> {
         if let Some(watch) = &self.watch {
@@ -204,8 +203,7 @@ impl LookupMap {
         Some((self.line_number(alone), meant))
     }
 
-    /// The number of keys that name the SLO with this index. A key that occurs twice counts once, except in a `beg` or
-    /// `sub` map.
+    /// The number of keys that name this SLO. A key that occurs twice counts once, except in a `beg` or `sub` map.
     pub(in crate::policy) fn keys_of(&self, slo: usize) -> u32 {
         self.named[slo]
     }

@@ -45,8 +45,7 @@ pub struct Slo {
     pub is_sharing_given: bool,
     /// The fields that distinguish clients, outermost first, for a law that shares the limit between them.
     pub share: Vec<String>,
-    /// The fields that name a page for `protect`: the response times of a page show whether requests queue up in the
-    /// application.
+    /// The fields that name a page for `protect`: its response times show whether requests queue in the application.
     pub page: Vec<String>,
     /// None if the SLO counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
@@ -357,8 +356,7 @@ impl Slos {
         self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
-    /// Reports the line of the first SLO, in order of ids, whose sketch and those before it take too much memory in
-    /// all.
+    /// Reports the line of the first SLO, by id, whose sketch takes too much memory together with those before it.
     fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
         let mut bytes = 0;
         let over = self.sorted.iter().find(|slo| {
