@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::ran;
+use crate::support::eventually;
 use crate::support::slowlane::Slowlane;
 
 const POLICY: &[(&str, &str)] = &[
@@ -60,9 +61,21 @@ fn a_quota_of_work_is_in_its_unit() {
     let text = asked(&slowlane, &["website=files.example"]);
     let number = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
-        line.trim().parse().unwrap()
+        line.trim().strip_suffix(" bytes").unwrap().parse().unwrap()
     };
     assert!(text.starts_with("SLO 2003 of website files.example: "), "{text}");
     assert!((1_000_000..=1_001_000).contains(&number("used")), "a reservation of 1 MB: {text}");
-    assert_eq!(number("used") + number("left"), 50_000_000_000, "{text}");
+    // Both are rounded.
+    assert!((number("used") + number("left")).abs_diff(50_000_000_000) <= 1, "{text}");
+}
+
+#[test]
+fn a_quota_that_is_lowered_below_its_use_shows_all_of_it() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    (0..4).for_each(|_| _ = slowlane.check("", &[("X-Slowlane-Website", "blog.example")]));
+    slowlane.replace("slo.map", "0 rate=unlimited\n1001 burst=9 rate=3/s\n2001 burst=1 rate=9/s\n2002 burst=1 rate=3/d law=sliding-log\n2003 burst=1 rate=9/s\n");
+    let text = eventually("the new limit is in force", || {
+        Some(asked(&slowlane, &["website=blog.example"])).filter(|text| text.contains(": 3 in "))
+    });
+    assert!(text.contains("  used    4\n  left    0\n"), "{text}");
 }

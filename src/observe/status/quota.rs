@@ -31,6 +31,7 @@ pub struct QuotaLine {
     pub limit: Option<u64>,
     pub used: Option<u64>,
     pub left: Option<u64>,
+    pub unit: Option<String>,
     /// When the used requests no longer count, in UTC. None: nothing counts now, or the SLO has no quota.
     pub resets_at: Option<String>,
     /// Seconds until `resets_at`.
@@ -59,17 +60,17 @@ impl QuotaLine {
             let value = part.value.as_deref().map_or("(missing)".to_owned(), shown);
             format!("{} {value}", shown(part.field.as_bytes()))
         };
-        let units = |grains: u32| slo.units(grains.into()) as u64;
-        let limit = view.used.map(|used| units(used.limit));
-        let left = view.used.map(|Used { requests, limit, .. }| units(limit.saturating_sub(requests)));
-        let resets_at = view.used.and_then(|used| used.resets_at);
+        let used = view.used;
+        let resets_at = used.and_then(|used| used.resets_at);
+        let units = |grains: u32| slo.units(grains.into());
         QuotaLine {
             slo: slo.id.number(),
             of: explained.parts.iter().map(part).collect(),
             allowance: slo.describe(),
-            limit,
-            used: limit.zip(left).map(|(limit, left)| limit - left),
-            left,
+            limit: used.map(|used| units(used.limit).round() as u64),
+            used: used.map(|used| units(used.requests).ceil() as u64),
+            left: used.map(|Used { requests, limit, .. }| units(limit.saturating_sub(requests)) as u64),
+            unit: slo.unit().map(|unit| unit.name().to_owned()),
             resets_at: resets_at.map(|at| written(wall.wall(at))),
             resets_in: resets_at.map(|at| at.since(now).as_millis().div_ceil(1_000) as u64),
         }
@@ -97,8 +98,9 @@ impl fmt::Display for QuotaLine {
         let (Some(used), Some(left)) = (self.used, self.left) else {
             return writeln!(f, "  no quota: its law limits a rate; `slowlane why` shows the state");
         };
-        writeln!(f, "  used    {used}")?;
-        writeln!(f, "  left    {left}")?;
+        let unit = self.unit.as_ref().map_or(String::new(), |unit| format!(" {unit}"));
+        writeln!(f, "  used    {used}{unit}")?;
+        writeln!(f, "  left    {left}{unit}")?;
         match (&self.resets_at, self.resets_in) {
             (Some(at), Some(seconds)) => writeln!(f, "  resets  {at} UTC, in {seconds} s"),
             _ => writeln!(f, "  resets  nothing counts now"),
