@@ -58,6 +58,9 @@ fn named(files: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Reads at most one byte more than a file may have, so that no endless device fills the memory.
 fn text(path: &Path) -> io::Result<String> {
+    if path.is_dir() {
+        return Err(io::Error::other("this folder has no .cfg, .conf, .yaml or .yml file"));
+    }
     let input: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     let mut bytes = Vec::new();

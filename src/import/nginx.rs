@@ -89,8 +89,10 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     let level = inside(&["limit_req", "limit_conn"].map(none), &root);
     let servers: Vec<Placed<'_>> =
         root.iter().copied().filter(|directive| directive.name() == "server").collect();
-    for &server in &servers {
-        reader.server(server, &level)?;
+    let inner: Vec<Vec<Placed<'_>>> = servers.iter().map(|&server| files.inside(server)).collect();
+    let defaults = default_servers(&inner);
+    for (number, &server) in servers.iter().enumerate() {
+        reader.server(server, &level, defaults.contains(&number))?;
     }
     if servers.is_empty() {
         // If there is no `server`, the text is the content of a `server`, or of an `http` that has none.
@@ -166,6 +168,28 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
 
 const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, with that server's limits. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
 
+/// The servers that get the requests for unknown hosts: at each address, the one that is named as the default server,
+/// or else the first.
+fn default_servers(servers: &[Vec<Placed<'_>>]) -> BTreeSet<usize> {
+    let mut defaults: BTreeMap<String, (bool, usize)> = BTreeMap::new();
+    for (number, server) in servers.iter().enumerate() {
+        let listens = server.iter().filter(|directive| directive.name() == "listen");
+        let mut listens: Vec<Vec<&str>> = listens.map(|directive| directive.words()).collect();
+        if listens.is_empty() {
+            listens.push(vec!["listen", "80"]);
+        }
+        for words in listens {
+            let address = words.get(1).unwrap_or(&"").trim_start_matches("*:").trim_start_matches("0.0.0.0:");
+            let is_named = words.iter().any(|word| ["default_server", "default"].contains(word));
+            let default = defaults.entry(address.to_owned()).or_insert((is_named, number));
+            if is_named && !default.0 {
+                *default = (true, number);
+            }
+        }
+    }
+    defaults.into_values().map(|(_, number)| number).collect()
+}
+
 const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two places separately; nginx counts them together.";
 
 impl<'f> Reader<'f> {
@@ -217,14 +241,25 @@ impl<'f> Reader<'f> {
         }
     }
 
-    fn server(&mut self, server: Placed<'f>, above: &InheritedLimits<'_>) -> Result<(), ImportError> {
+    fn server(
+        &mut self,
+        server: Placed<'f>,
+        above: &InheritedLimits<'_>,
+        is_default: bool,
+    ) -> Result<(), ImportError> {
         let inner = self.files.inside(server);
         let names = inner.iter().filter(|directive| directive.name() == "server_name");
         let names = names.flat_map(|of| of.words().into_iter().skip(1).map(|name| (*of, name)));
         let names: Vec<(Placed<'_>, &str)> = names.filter(|(_, name)| !["_", ""].contains(name)).collect();
         let level = inside(above, &inner);
-        if names.is_empty() {
+        if names.is_empty() && is_default {
             return self.locations(&inner, &level, &[]);
+        }
+        if names.is_empty() && !self.limits(&level).is_empty() {
+            self.omit(
+                server,
+                "no host leads to this server: it has no name, and another one is the default server",
+            );
         }
         for (of, name) in names {
             if name.starts_with(['*', '.', '~']) || name.ends_with('*') {
@@ -234,7 +269,7 @@ impl<'f> Reader<'f> {
             }
             self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.to_owned()))])?;
         }
-        if !self.found.rules.is_empty() {
+        if is_default && !self.found.rules.is_empty() {
             self.found.differs(DEFAULT_SERVER);
         }
         Ok(())

@@ -126,7 +126,7 @@ fn of_two_servers_with_one_name_the_limited_one_counts() {
     let written = imported(
         "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver { listen 80; server_name a.example; return 301 \
          https://a.example$request_uri; }\nserver { listen 443 ssl; server_name a.example; limit_req zone=a; location /free/ { } \
-         }\nserver { limit_req zone=a burst=9; }\n",
+         }\nserver { listen 80 default_server; limit_req zone=a burst=9; }\n",
     );
     assert_eq!(
         slos(&written),
@@ -349,8 +349,26 @@ fn a_limit_of_haproxy_behind_alternatives_is_listed() {
 fn a_named_server_of_nginx_is_not_its_default_server() {
     let text = "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver { server_name a.example; limit_req zone=a; }\n";
     has_note(&imported(text), "an unknown host");
-    let text = text.replace("server_name a.example; ", "");
-    assert!(!imported(&text).differences.iter().any(|note| note.contains("an unknown host")));
+    let has_no_note = |text: &str| {
+        assert!(!imported(text).differences.iter().any(|note| note.contains("an unknown host")), "{text}");
+    };
+    has_no_note(&text.replace("server_name a.example; ", ""));
+
+    // The default server is the one that says so, or else the first one at an address.
+    let unnamed = "server { listen 80; server_name _; limit_req zone=a; }\n";
+    let all = "0.0.0.0/0 3001\n::/0 3001\n";
+    for (listen, is_default) in [("81", true), ("80", false), ("*:80", false), ("80 default_server", false)] {
+        let named = format!("server {{ listen {listen}; server_name a.example; }}\n");
+        let text = text.replace("server {", &format!("{named}{unnamed}server {{ listen 82;"));
+        let written = imported(&text);
+        let map = written.files.iter().find(|file| file.name == "source.map");
+        assert_eq!(map.map(|map| &*map.text), is_default.then_some(all), "{listen}: {written:#?}");
+        assert_eq!(written.omissions.iter().any(|of| of.reason.contains("no name")), !is_default, "{listen}");
+    }
+    let text = format!("{}{unnamed}", text.replace("server {", "server { listen 443 ssl; listen 80;"));
+    has_note(&imported(&text), "an unknown host");
+    let text = text.replace("_;", "_; listen 80 default_server;");
+    assert_eq!(file(&imported(&text), "source.map"), all);
 }
 
 #[test]
