@@ -263,7 +263,7 @@ impl Calls {
             let decision = agent.decide_descriptor(&policy, || fields_of(at), own, now);
             let slo = own.map(|(_, slo)| slo).or_else(|| policy.slo(decision.slo));
             let counts = slo.filter(|slo| slo.work.is_none() && !slo.objective.rate.is_unlimited());
-            let is_unlimited = |slo: &Slo| slo.id != SloId::DEFAULT && slo.objective.rate.is_unlimited();
+            let is_unlimited = |slo: &Slo| slo.id != SloId::DEFAULT && slo.is_unlimited();
             DescriptorRuling {
                 is_unlimited: slo.is_some_and(is_unlimited),
                 is_quota: slo.is_some_and(|slo| slo.is_quota),

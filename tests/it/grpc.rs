@@ -180,7 +180,7 @@ fn hits_are_the_cost() {
     assert_eq!([hits(u64::MAX, None), hits(1, Some(1 << 32))], [invalid, invalid]);
 }
 
-/// Three rules by the text of a descriptor, a quota of a shared pool, and a pace.
+/// Three rules by the text of a descriptor, a quota of a shared pool, a pace, and two rules without a rate.
 const DESCRIBED: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -190,12 +190,14 @@ const DESCRIBED: &[(&str, &str)] = &[
          6003 burst=0 rate=100/7d law=fixed-window reset=calendar\n\
          6004 burst=0 rate=1/h law=fixed-window reset=calendar quota=yes\n\
          6005 burst=0 rate=2/h law=fixed-window reset=calendar quota=yes\n\
-         6006 burst=0 rate=10/s\n",
+         6006 burst=0 rate=10/s\n\
+         6007 rate=unlimited\n\
+         6008 law=protect\n",
     ),
     (
         "rules.map",
         "^www\\+path=/[^,]*$ 6001\n^www\\+user=[^,]*$ 6002\n^www\\+tokens=[^,]*$ 6003\n^www\\+pool=small$ 6004\n\
-         ^www\\+pool=large$ 6005\n^www\\+crawler=[^,]*$ 6006\n",
+         ^www\\+pool=large$ 6005\n^www\\+crawler=[^,]*$ 6006\n^www\\+free=yes$ 6007\n^www\\+shop=yes$ 6008\n",
     ),
 ];
 
@@ -236,6 +238,13 @@ fn each_descriptor_is_decided_by_itself_and_the_strictest_decides() {
     let (ok, over) = (Code::Ok, Code::OverLimit);
     assert_eq!(codes(&mut client, &request), (ok, vec![ok; 3]));
     assert_eq!(codes(&mut client, &request), (over, vec![ok, over, ok]));
+    let left = |client: &mut Client, name: &str| {
+        let request = limited(&[(name, b"yes")]);
+        let response: RateLimitResponse = client.call(Method::ShouldRateLimit, &request).unwrap();
+        response.statuses[0].limit_remaining
+    };
+    // law=protect is a limit, although it has no rate.
+    assert_eq!(["free", "shop"].map(|name| left(&mut client, name)), [u32::MAX, 0]);
     // The path had its third hit all the same, as in Envoy's service.
     assert_eq!(codes(&mut client, &limited(&[("path", b"/a")])), (over, vec![over]));
     // What a client writes into a value is no second entry.

@@ -121,7 +121,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
-        let fix = "if it is, its clients share limits: take each client's address with the option --trusted of `slowlane attach`, \
+        let fix = "if it is, its clients share limits: take each client's address with `slowlane attach ... --trusted`, \
                    with [http] trusted, or as in the manual's example \"A CDN in front\"";
         report.note("proxy", text, fix);
     }
@@ -151,10 +151,12 @@ fn fix(line: &FaultLine) -> &'static str {
 pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
     let Some(ClusterUse { silent, since_s, nodes, other_slos, .. }) = &status.cluster else { return };
     match silent {
-        Some(reason) => report.wrong(
+        // The reason is the daemon's: rights of this user do not matter.
+        Some(reason) => report.add(
+            Health::Wrong,
             "cluster",
             format!("the store has been silent for {since_s} s: {reason}"),
-            "start the store, or correct [cluster] store; until then, each node follows on_silence",
+            "start the store, or correct [cluster] store; until then, each node follows on_silence".into(),
         ),
         None if *other_slos > 0 => report.wrong(
             "cluster",

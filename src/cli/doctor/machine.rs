@@ -53,9 +53,10 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     }
 }
 
-/// Whether the limit of open files has room for all connections of SPOP and HTTP.
+/// Whether the limit of open files has room for all connections of proxies.
 pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
-    let needed = config.spop.connections_max + config.http.connections_max + OTHER_FILES;
+    let used = [&config.spop, &config.http, &config.grpc].into_iter().filter(|of| !of.addresses.is_empty());
+    let needed = used.map(|of| of.connections_max).sum::<usize>() + OTHER_FILES;
     let max = seen.metric("process_max_fds");
     let text = format!("the daemon may open {max} files, and needs {needed} for its connections_max");
     // 0: the daemon reports no limit.

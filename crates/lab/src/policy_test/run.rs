@@ -11,7 +11,7 @@ use crate::policy_test::cases::{
     Action, CaseError, Expected, REFUSED, Slos, Suite, TestCase, TestFields, TestStep, UNLIMITED, Verdicts,
     amount, written,
 };
-use slowlane_core::base::{Ending, Kind, Sample, SloId, Ticket, Timestamp, Verdict, is_same_name, shown};
+use slowlane_core::base::{Ending, Kind, Sample, Ticket, Timestamp, Verdict, is_same_name, shown};
 use slowlane_core::policy::{Explained, Policy};
 use slowlane_core::table::{EACH_MAX, Sizing};
 use slowlane_core::throttle::Throttle;
@@ -141,8 +141,9 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
 
 /// An SLO with the place of the line that names it.
 fn named(explained: &Explained<'_>) -> String {
-    let id: SloId = explained.case.slo.id;
-    let unlimited = if explained.case.slo.is_unlimited() { format!(" {UNLIMITED}") } else { String::new() };
+    let slo = explained.case.slo;
+    let unlimited = if slo.is_unlimited() { format!(" {UNLIMITED}") } else { String::new() };
+    let id = slo.id;
     match explained.origin {
         Some(origin) => format!("{id}{unlimited} ({}:{})", origin.path.display(), origin.line),
         None => format!("{id}{unlimited} (no map names it)"),
