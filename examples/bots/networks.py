@@ -1,7 +1,7 @@
 r"""Makes a map of networks from a public table on its standard input: of ASNs, or of countries.
 
-    curl -sfO https://iptoasn.com/data/ip2asn-combined.tsv.gz \
-      && gunzip -c ip2asn-combined.tsv.gz | python3 networks.py >asn.map.new && mv asn.map.new maps/asn.map
+    curl -sSfO https://iptoasn.com/data/ip2asn-combined.tsv.gz && gunzip -f ip2asn-combined.tsv.gz \
+      && python3 networks.py <ip2asn-combined.tsv >asn.map.new && mv asn.map.new maps/asn.map
 
 A line of the table has tabs or commas between its parts: the first and the last address of a range, and then values, of
 which the third part is taken, or the one that an argument names (4: the country of ip2asn). Or it has a network and

@@ -79,7 +79,7 @@ enum Command {
     /// of Envoy's rate limit service, and limits of limitador. Comments say what differs and what is not imported.
     #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
-    /// Print the configuration in force, or a configuration for HAProxy, nginx or Envoy.
+    /// Print slowlane's configuration, or one for HAProxy, nginx or Envoy.
     #[command(subcommand, after_help = include_str!("help/config.txt"))]
     Config(config::What),
     /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write it.

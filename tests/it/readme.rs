@@ -29,7 +29,7 @@ const ELSEWHERE: [(&str, &str); 21] = [
     ("sudo slowlane attach", "there"),
     ("slowlane table", "tests/it/table_cli.rs, on rows that are there"),
     ("slowlane block", "tests/it/blocks_served.rs, with a daemon of its own"),
-    ("curl -sfO https://iptoasn.com", "tests/it/examples/bots.rs, with lines of such a table"),
+    ("curl -sSfO https://iptoasn.com", "tests/it/examples/bots.rs, with lines of such a table"),
     ("slowlane quota", "tests/it/quota_cli.rs, on what was used there"),
     ("slowlane upgrade", "tests/it/upgrade.rs, with a daemon of its own"),
     ("PATH=", "tests/it/proxies.rs, on an address of its own"),
