@@ -255,7 +255,7 @@ impl<'f> Reader<'f> {
         if names.is_empty() && is_default {
             return self.locations(&inner, &level, &[]);
         }
-        if names.is_empty() && !self.limits(&level).is_empty() {
+        if names.is_empty() {
             self.omit(
                 server,
                 "no host leads to this server: it has no name, and another one is the default server",
