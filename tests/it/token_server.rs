@@ -155,6 +155,15 @@ fn takes_over(files: &[(&str, &str)]) {
     for node in [&one, &other] {
         is_reported(node);
     }
+    // What one of them has reported, the other knows with the next reply.
+    for node in [&one, &other] {
+        let messages = || node.metric("slowlane_cluster_messages_total", "");
+        let before = messages();
+        eventually("the node has asked for more", || {
+            used += passed(node, "shop.example", 1);
+            (messages() >= before + 3.0).then_some(())
+        });
+    }
     first.slowlane.kill();
     for node in [&one, &other] {
         eventually("the node has met the standby", || {
