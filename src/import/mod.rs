@@ -128,7 +128,7 @@ pub struct Included<'i> {
     pub read: &'i dyn Fn(&Path) -> Option<String>,
 }
 
-/// Expresses the limits of a text as a policy. Without `program`, the text shows which program it is for.
+/// Converts the limits in a configuration to a policy. Without `program`, the program is detected from the text.
 ///
 /// ```
 /// use slowlane::import::import;

@@ -29,8 +29,8 @@ const FORWARDED_URI: &str = "x-forwarded-uri";
 
 /// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. There are at most [`FIELDS_MAX`] of them.
 ///
-/// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
-/// text; the policy parses addresses.
+/// Empty headers are skipped. If two headers have the same name, the first counts. All values are text; the policy
+/// parses addresses.
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Its headers `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill
 /// the fields `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` also fills

@@ -46,7 +46,7 @@ pub(super) struct Queue {
     last: u64,
     /// When the next message is due. Infinite: no message is due before the next change.
     pub(super) due_s: f64,
-    /// The part of the TAT that the others are only expected to have used.
+    /// The part of the TAT for requests that other nodes are expected to have made since the store's last reply.
     pub(super) ahead_s: f64,
     /// When a request last passed.
     pub(super) passed_s: f64,

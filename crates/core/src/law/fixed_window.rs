@@ -35,7 +35,7 @@ use crate::table::Entry;
 /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
 /// assert_eq!([ask(9_500), ask(9_600), ask(10_499), ask(10_500)], ["pass", "pass", "deny", "pass"]);
 ///
-/// // A thousand in each month of the calendar.
+/// // A thousand in each calendar month.
 /// let objective = Objective { burst: 0, rate: "1000/month".parse().unwrap() };
 /// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
 /// assert_eq!(law.describe(objective), "1000 in each month (UTC)");
