@@ -23,7 +23,7 @@ pub(super) struct AdviseArguments {
     /// Access logs
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
-    /// Field that identifies clients, or source and a field; repeatable [default: source, website and owner, if logged]
+    /// Field that identifies clients, or source+FIELD; may be repeated [default: source, website and owner, if logged]
     #[arg(long, value_name = "FIELD")]
     by: Vec<By>,
     /// Percentage of clients that must never wait

@@ -114,10 +114,10 @@ enum Command {
     /// Show how much of its quotas a client has used, how much is left, and when they reset.
     #[command(after_help = include_str!("help/quota.txt"))]
     Quota(views::QuotaArguments),
-    /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
+    /// Read and change the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = include_str!("help/table.txt"))]
     Table(table::TableArguments),
-    /// Find faults in listeners, proxies, fields, limits, clock and files, and name the remedy of each.
+    /// Find faults in listeners, proxies, fields, limits, clock and files, and suggest a remedy for each.
     ///
     /// The command changes nothing. As root, it can check more.
     /// Exit code 0: all is well. 1: something is wrong, or could not be checked.

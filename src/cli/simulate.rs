@@ -224,7 +224,7 @@ fn scenarios(typed: &LawArguments, seed: u64) -> anyhow::Result<Vec<Scenario>> {
         let first = &scenarios[scenarios.len() - typed.clients.len()];
         if let Err(error) = first.check() {
             let remedy =
-                "\nwrite an option for only one law with the law's name first, like pace:max_delay=10s";
+                "\nto set an option for only one law, prefix it with the law's name, like pace:max_delay=10s";
             let is_of_all = laws.len() > 1 && typed.option.iter().any(|option| option.law.is_none());
             bail!("{error}{}", if is_of_all { remedy } else { "" });
         }

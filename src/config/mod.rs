@@ -418,7 +418,7 @@ mod tests {
             error("[spop]\ntimout = '5s'"),
             "file:2: unknown field `timout`, expected one of `listen`, `allow`, `connections_max`, `frame_bytes_max`, `timeout`, `tls`"
         );
-        let unit = "expected a number and a unit us, ms, s, m, h or d, like 5s";
+        let unit = "expected a whole number and a unit (us, ms, s, m, h or d), like 5s";
         assert_eq!(error("\n[spop]\ntimeout = '5'"), format!("file:3: \"5\": {unit}"));
         assert_eq!(
             error("[table]\nsize = 0"),

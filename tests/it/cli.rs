@@ -295,7 +295,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
             &["simulate", "--attack", "5x/s"],
-            "'5x/s' for '--attack <RATE>': expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
+            "'5x/s' for '--attack <RATE>': expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
         ),
         (&["simulate", "--protect", "--rate", "50/s"], "'--protect [<LOAD>]' cannot be used with"),
         (&["simulate", "--runs", "4"], "--protect [<LOAD>]"),
@@ -309,7 +309,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["block", "add", "source=192.0.2.66"], "--for <DURATION>"),
         (
             &["block", "add", "a=b", "--for", "10"],
-            "expected a number and a unit us, ms, s, m, h or d, like 5s",
+            "expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
         ),
         (&["block", "add", "a=b", "--for", "367d"], "expected a duration of at most 366 days"),
         (
@@ -330,7 +330,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["table", "set", "26C7827D889F6DA3"], "<COLUMN VALUE>"),
         (&["simulate", "--law", "best"], "[possible values: adaptive, pace, fair,"),
         (&["simulate", "--clients", "5-"], "expected a number of clients from 0 to 10000, like 50"),
-        (&["simulate", "--think", "1"], "expected a number and a unit us, ms, s, m, h or d, like 5s"),
+        (&["simulate", "--think", "1"], "expected a whole number and a unit (us, ms, s, m, h or d), like 5s"),
         (&["simulate", "--option", "max_delay"], "expected an option, like max_delay=10s"),
         (&["simulate", "--option", "best:max_delay=1s"], "or an option for one law, like pace:max_delay=10s"),
         (&["simulate", "--seconds", "86401"], "86401 is not in 1..=86400"),
@@ -494,7 +494,7 @@ fn every_problem_of_a_policy_is_told_with_its_line() {
     assert_eq!(
         problems_of(folder.path()),
         [
-            "slo.map:3: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
+            "slo.map:3: rate \"5x/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
             "slo.map:4: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare it in [policy.types]",
             "source.map:3: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
             "website.map:2: SLO 2002 is not in slo.map: add it there, or name an SLO that is",
@@ -749,7 +749,7 @@ ipv4_prefix = 33
     let policy = &checked.problems[lines.len()..];
     let expected = [
         format!(
-            "{dir}/./slo.map:1: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
+            "{dir}/./slo.map:1: rate \"5x/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s"
         ),
         format!("{dir}/./website.map:1: SLO 2001 is not in slo.map: add it there, or name an SLO that is"),
     ];
@@ -775,7 +775,7 @@ fn an_error_names_what_was_probably_meant() {
     let slo_map = format!("{dir}/slo.map");
     let expected = [
         format!(
-            "{slo_map}:2: rate \"1.5/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
+            "{slo_map}:2: rate \"1.5/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s"
         ),
         format!("{slo_map}:3: law \"token_bucket\": did you mean token-bucket?"),
     ];

@@ -135,12 +135,18 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             "[policy.derived.asn]\nfrom = \"network\"\nmap = \"asn.map\"\nmatch = \"ip\"",
             ":1: derived field asn: expected a name other than source, derived from a field that the proxy sends",
         ),
-        ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
+        (
+            "[spop]\ntimeout = \"5\"",
+            ":2: \"5\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
+        ),
         ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
-        ("[table]\nexpire = \"\"", ":2: \"\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
+        (
+            "[table]\nexpire = \"\"",
+            ":2: \"\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
+        ),
         (
             "[http]\nidle_timeout = \"soon\"",
-            ":2: \"soon\": expected a number and a unit us, ms, s, m, h or d, like 5s",
+            ":2: \"soon\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
         ),
         // Addresses.
         (

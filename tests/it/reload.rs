@@ -303,7 +303,7 @@ fn a_broken_file_changes_nothing_and_is_told_with_its_line() {
 
     rename_over(&slowlane.policy().join("slo.map"), &SLO_MAP.replace("9/s", "9/w"));
     slowlane.process.logged(
-        "policy/slo.map:2: rate \"9/w\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
+        "policy/slo.map:2: rate \"9/w\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
     );
     rename_over(&slowlane.policy().join("slo.map"), SLO_MAP);
     rename_over(&path, "shop.example 2002\n");

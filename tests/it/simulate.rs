@@ -353,7 +353,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--option", "unit=seconds", "--burst", "20s"],
-            "pace: rate \"50/s\": expected a duration and a period s, m, h, d or month, like 2s/s",
+            "pace: rate \"50/s\": expected a duration and a period (s, m, h, d or month), like 2s/s",
         ),
         (
             &["--option", "unit=bytes"],
@@ -414,7 +414,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         of_several.problems,
         [
             "token-bucket: unknown option \"max_delay\": token-bucket takes none",
-            "write an option for only one law with the law's name first, like pace:max_delay=10s",
+            "to set an option for only one law, prefix it with the law's name, like pace:max_delay=10s",
         ]
     );
 }

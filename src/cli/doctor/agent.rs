@@ -122,7 +122,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
         let fix = "if it is, its clients share limits: take each client's address with `slowlane attach ... --trusted`, \
-                   with [http] trusted, or as in the manual's example \"A CDN in front\"";
+                   with [http] trusted, or as the manual's page \"Behind a CDN or a load balancer\" shows";
         report.note("proxy", text, fix);
     }
     !is_gone && (requests > 0 || connects)

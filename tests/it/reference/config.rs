@@ -99,13 +99,13 @@ impl Section {
                 items.map_or_else(wrong_type, |items| format!("a list: {items}"))
             }
             _ => match expected("\"nonsense !\"").or_else(|| expected("\"\"")) {
-                Some(text) if text.starts_with("a number and a unit") => duration(expected),
+                Some(text) if text.starts_with("a whole number and a unit") => duration(expected),
                 Some(text) => text,
                 None => wrong_type(),
             },
         };
         let values = values.replace("a list: one or more of", "one or more of").replace("a number from ", "");
-        let mut values = values.replace("path string", "a path").replace("a string", "a text");
+        let mut values = values.replace("path string", "a path");
         // The line itself has a better example.
         if let Some((before, like)) = values.split_once(", like ") {
             let after = like.split_once(", ").map_or("", |(_, after)| after);

@@ -51,7 +51,7 @@ pub fn default(base: &str, option: &str) -> Option<String> {
 pub fn values(base: &str, option: &str) -> Option<String> {
     let expected = |value: &str| expected(base, option, value);
     let text = expected("?")?;
-    if text.starts_with("a number and a unit") {
+    if text.starts_with("a whole number and a unit") {
         let most = expected("300d").map(|text| text.trim_start_matches("at most ").to_owned());
         let least = expected("1us").map(|text| text.trim_start_matches("at least ").to_owned());
         return Some(match (least, most) {

@@ -9,11 +9,11 @@ use thiserror::Error;
 /// The text is not a quantity. The message gives the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    #[error("expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s")]
+    #[error("expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s")]
     Rate,
     #[error("expected a rate of at most {RATE_MAX_PER_S}/s")]
     RateRange,
-    #[error("expected a number and a unit us, ms, s, m, h or d, like 5s")]
+    #[error("expected a whole number and a unit (us, ms, s, m, h or d), like 5s")]
     Duration,
     #[error("expected a duration of at most {} days", DURATION_MAX.as_secs() / 86_400)]
     DurationRange,

@@ -231,7 +231,7 @@ fn a_window_with_an_unknown_or_zero_rate_is_no_further_problem() {
     assert_eq!(
         errors(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
         [
-            "maps/slo.map:1: rate \"50\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
+            "maps/slo.map:1: rate \"50\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s"
         ],
     );
     assert_eq!(errors(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
@@ -265,7 +265,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:2: \"1000000\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:3: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare it in [policy.types]",
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
-        "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
+        "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
             fixed-window, sliding-window, sliding-buckets, sliding-log, concurrency, sketch, protect",
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
@@ -274,7 +274,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:6: rate is missing: add it, like rate=50/s, or rate=unlimited",
         "maps/slo.map:6: unknown option \"jitter\": pace takes max_delay",
         "maps/slo.map:7: burst \"-1\": expected a number from 0 to 4294967295",
-        "maps/slo.map:8: max_delay \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s",
+        "maps/slo.map:8: max_delay \"5\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
         "maps/slo.map: SLO 0, for requests that match no map, is missing: add the line `0 rate=unlimited`",
         "maps/source+owner.map:1: \"10.0.0.0/8\": expected a network, a + and the other fields, like 192.0.2.0/24+shop.example",
         "maps/source.map:1: \"10.0.0.0/33\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",

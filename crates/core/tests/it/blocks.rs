@@ -418,7 +418,7 @@ fn the_option_block_is_a_duration_of_at_least_a_second() {
     for (options, reported) in [
         (
             "burst=1 rate=1/s block=10",
-            r#"block "10": expected a number and a unit us, ms, s, m, h or d, like 5s"#,
+            r#"block "10": expected a whole number and a unit (us, ms, s, m, h or d), like 5s"#,
         ),
         ("burst=1 rate=1/s block=367d", r#"block "367d": expected a duration of at most 366 days"#),
         ("burst=1 rate=1/s block=999ms", "block 999ms: expected at least 1s"),

@@ -249,7 +249,7 @@ mod tests {
             ("10 delay ^20ms..10ms", "\"20ms..10ms\": expected the shorter time first, like 20ms..1s"),
             ("10 delay ^1500us", "\"1500us\": expected whole milliseconds, like 20ms"),
             ("10 deny ^1500ms", "\"1500ms\": expected whole seconds, as in Retry-After, like 3s"),
-            ("10 deny ^3", "\"3\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
+            ("10 deny ^3", "\"3\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s"),
             ("10 pass ^3s", "\"3s\": expected the end of the line, or ; before the next step"),
             ("10 ^wait", "\"wait\": expected pass, delay or deny"),
             ("10 pass,^", "expected pass, delay or deny"),
@@ -286,7 +286,7 @@ mod tests {
             ),
             (
                 "a=1 -> 0\n9 in ^5 -> pass",
-                "\"5\": expected a number and a unit us, ms, s, m, h or d, like 5s".into(),
+                "\"5\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s".into(),
             ),
             ("a=1 -> 0; after^", "expected a time, like 2s".into()),
             ("a=1 -> 0; after ^367d", "\"367d\": expected a duration of at most 366 days".into()),

@@ -155,9 +155,9 @@ fn read_rate(text: &str, unit: &Unit) -> Option<(Amount, Period)> {
 
 fn rate_expected(unit: &Unit) -> &'static str {
     match unit {
-        Unit::Seconds => "a duration and a period s, m, h, d or month, like 2s/s",
-        Unit::Bytes => "a size and a period s, m, h, d or month, like 10MB/s",
-        Unit::Named(_) => "a number and a period s, m, h, d or month, like 1000/m",
+        Unit::Seconds => "a duration and a period (s, m, h, d or month), like 2s/s",
+        Unit::Bytes => "a size and a period (s, m, h, d or month), like 10MB/s",
+        Unit::Named(_) => "a number and a period (s, m, h, d or month), like 1000/m",
     }
 }
 
@@ -313,11 +313,11 @@ mod tests {
             ("burst=20 rate=2s/s unit=seconds", "burst \"20\": expected a duration, like 20s or 500ms"),
             (
                 "burst=2s rate=2/s unit=seconds",
-                "rate \"2/s\": expected a duration and a period s, m, h, d or month, like 2s/s",
+                "rate \"2/s\": expected a duration and a period (s, m, h, d or month), like 2s/s",
             ),
             (
                 "burst=2MB rate=2MB unit=bytes",
-                "rate \"2MB\": expected a size and a period s, m, h, d or month, like 10MB/s",
+                "rate \"2MB\": expected a size and a period (s, m, h, d or month), like 10MB/s",
             ),
             ("rate=2MB/s unit=bytes", "burst is missing: add it, like burst=100"),
             (
