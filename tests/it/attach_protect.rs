@@ -199,4 +199,7 @@ fn limits_of_the_operator_are_not_replaced() {
         diff.contains("\n+blog.example 2007\n") && !diff.contains("slo.map"),
         "an SLO that protects is shared: {diff}"
     );
+    fs::remove_file(slowlane.policy().join("website.map")).unwrap();
+    let said = refused(&["--protect", "blog.example"]);
+    assert!(said.contains("website.map: No such file") && said.contains("create the file"), "{said}");
 }

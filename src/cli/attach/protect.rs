@@ -60,7 +60,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
     let is_protecting = |id: &SloId| policy.slo(*id).is_some_and(|slo| protects(slo) && !slo.dry_run);
     let ids = || (1..1_000).filter_map(|number| SloId::new(u32::from(kind) * 1_000 + number));
     let maps = path(source, &lookup.file);
-    let before = read(&maps)?;
+    let before = existing(&maps)?;
     if let Some(line) = map::lines(before.as_bytes()).flatten().find(|line| line.key == website.as_bytes()) {
         let named = String::from_utf8_lossy(line.value).parse().ok().and_then(SloId::new);
         ensure!(
@@ -143,8 +143,13 @@ fn path(source: &Source, name: &Path) -> PathBuf {
 
 /// A file with one more line.
 fn with_line(path: PathBuf, line: String) -> anyhow::Result<FileChange> {
-    let before = read(&path).map_err(|error| anyhow!("{error}; create it if it is missing"))?;
+    let before = existing(&path)?;
     Ok(added(path, before, vec![line]))
+}
+
+/// The text of a file of the policy, which attach does not create.
+fn existing(path: &Path) -> anyhow::Result<String> {
+    read(path).map_err(|error| anyhow!("{error}; create the file if it is missing"))
 }
 
 fn added(path: PathBuf, before: String, lines: Vec<String>) -> FileChange {
