@@ -363,7 +363,10 @@ fn a_named_server_of_nginx_is_not_its_default_server() {
         let written = imported(&text);
         let map = written.files.iter().find(|file| file.name == "source.map");
         assert_eq!(map.map(|map| &*map.text), is_default.then_some(all), "{listen}: {written:#?}");
-        assert_eq!(written.omissions.iter().any(|of| of.reason.contains("no name")), !is_default, "{listen}");
+        let is_left_out = |text| imported(text).omissions.iter().any(|of| of.reason.contains("no name"));
+        assert_eq!(is_left_out(&text), !is_default, "{listen}");
+        let of_location = text.replace("_; limit_req zone=a;", "_; location /api/ { limit_req zone=a; }");
+        assert_eq!(is_left_out(&of_location), !is_default, "{listen}: limits of a location");
     }
     let text = format!("{}{unnamed}", text.replace("server {", "server { listen 443 ssl; listen 80;"));
     has_note(&imported(&text), "an unknown host");
