@@ -24,7 +24,7 @@ use slowlane_core::base::{Address, Token, shown};
 /// The default [`patience`](AdminQuestion::patience).
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The maximum length of an answer that is kept in memory: several times that of the longest status snapshot.
+/// The maximum length of an answer kept in memory: several times the length of the longest status snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A refusal is read and shown up to about this length.
@@ -35,27 +35,27 @@ pub(crate) fn history(span: Duration) -> String {
     format!("/api/history?since={}", written(span))
 }
 
-/// The address of a daemon, its TLS, and its token.
+/// A daemon's address, TLS settings and token.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminClient {
     pub address: Address,
-    /// None: plain HTTP.
+    /// `None` means plain HTTP.
     pub tls: Option<Arc<ClientConfig>>,
     pub token: Option<Token>,
 }
 
-/// A request to the daemon, and the longest wait for its answer.
+/// A request to the daemon, and the maximum wait for the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminQuestion {
     pub method: &'static str,
     pub path: String,
     pub accept: &'static str,
     pub body: String,
-    /// The longest wait for a connection, for the start of an answer, and for each piece of it.
+    /// The maximum wait for a connection, for the start of an answer, and for each piece of the answer.
     pub patience: Duration,
 }
 
-/// The daemon requires its token, and the request did not contain it.
+/// The daemon requires a token, but the request did not contain it.
 #[derive(Debug, Error)]
 #[error("slowlane at {0} requires a token: give --token-file or --config")]
 pub(crate) struct Closed(Address);
@@ -99,7 +99,7 @@ impl AdminClient {
             .map_err(|error| anyhow!("the server at {} is not this slowlane version: {error}", self.address))
     }
 
-    /// Sends a GET request, and returns the answer. An answer over [`ANSWER_BYTES_MAX`] is an error.
+    /// Sends a GET request, and returns the answer. An answer longer than [`ANSWER_BYTES_MAX`] is an error.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let mut answer = Bounded(Vec::new());
         self.ask(AdminQuestion::get(path), &mut answer)?;
@@ -144,7 +144,7 @@ impl AdminClient {
         bail!("no TLS connection to slowlane at {}: {}; name its CA with --ca", self.address, shown(reason))
     }
 
-    /// Sends the request, and returns the answer as soon as its head is there. The body follows piece by piece.
+    /// Sends the request, and returns the answer as soon as its head has arrived. The body follows piece by piece.
     async fn answer(&self, stream: Stream, question: AdminQuestion) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
@@ -159,7 +159,7 @@ impl AdminClient {
         Ok(sender.send_request(request.body(Full::<Bytes>::from(question.body))?).await?)
     }
 
-    /// The error for a status other than 200, with the daemon's explanation if it sends one.
+    /// The error for a status other than 200, with the daemon's explanation, if any.
     async fn refused(&self, answer: Response<Incoming>) -> anyhow::Error {
         let (status, address) = (answer.status(), &self.address);
         match status {
@@ -205,7 +205,7 @@ impl AdminClient {
     }
 }
 
-/// A buffer that refuses an answer over [`ANSWER_BYTES_MAX`].
+/// A buffer that refuses an answer longer than [`ANSWER_BYTES_MAX`].
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

@@ -1,7 +1,7 @@
 //! slowlane tells HAProxy, nginx and Envoy, for every request: pass, wait N ms, or 429.
 //!
-//! The path of a request, in one direction. Over SPOP, up to 32 requests from one read form a batch. Over HTTP and
-//! gRPC, in replay and in simulations, a request is a batch of one:
+//! The diagram shows the path of a request. Over SPOP, up to 32 requests from one read form a batch; over HTTP and
+//! gRPC, in replay and in simulations, each request is a batch of its own.
 //!
 //! ```text
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
@@ -51,8 +51,8 @@
 //!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
 //!
-//! Deliberately absent from the core: clocks, sockets, tasks, logs, metrics, and locks that outlive a call. The moment
-//! and the random numbers are read at the edge and handed down, so every test of the core is arithmetic.
+//! The core deliberately has no clocks, sockets, tasks, logs, metrics, or locks that outlive a call. The moment and the
+//! random numbers are read at the edge and handed down, so every test of the core is arithmetic.
 //! [`slowlane_core::throttle::Throttle::decide`] cannot fail.
 
 #![warn(

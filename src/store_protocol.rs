@@ -25,7 +25,7 @@ pub const HELLO: &str = "slowlane-store 03\n";
 /// The common prefix of the greetings of all versions.
 const NAME: &[u8] = b"slowlane-store ";
 
-/// A request from a node. It does not implement `Debug`, so that a token is never logged.
+/// A request from a node. The type does not implement `Debug`, so that a token is never logged.
 #[derive(Serialize, Deserialize)]
 pub enum Question<D = Due> {
     /// The first request, with the token of the server if the node has one.
@@ -94,7 +94,7 @@ pub async fn greet(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
 /// Reads the greeting of the other side.
 ///
 /// # Errors
-/// The stream fails, or the other side is not slowlane or has another version.
+/// The stream fails, or the other side is not slowlane or has a different version.
 pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ProtocolError> {
     let mut hello = [0; HELLO.len()];
     stream.read_exact(&mut hello).await?;

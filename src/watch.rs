@@ -30,7 +30,7 @@ use slowlane_core::throttle::Throttle;
 /// Events that arrive within this time cause one check.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// The maximum number of attempts, at the start and at SIGHUP, to read a policy that is edited at the same time.
+/// The maximum number of attempts, at startup and on SIGHUP, to read a policy that is edited at the same time.
 const READINGS_MAX: u32 = 5;
 
 /// A policy directory and its layout.
@@ -38,12 +38,12 @@ const READINGS_MAX: u32 = 5;
 pub(crate) struct Source {
     pub dir: PathBuf,
     pub layout: Layout,
-    /// The longest hold. Longer delays are cut to it, so they cause a warning.
+    /// The longest hold. Longer delays are limited to it, so they cause a warning.
     pub hold_max: Duration,
     /// The secret of the keys in every policy that is read, so that a reload keeps all keys.
     pub key_secret: KeySecret,
     /// The interval at which a node of a cluster talks to its store, for warnings about SLOs that cannot be shared
-    /// well. None: this slowlane is not in a cluster.
+    /// well. `None` if this slowlane is not in a cluster.
     pub period: Option<Duration>,
     /// Whether HAProxy enforces limits by itself, as a peer.
     pub has_peers: bool,
@@ -68,15 +68,15 @@ impl Source {
         Policy::examine(&self.dir, &self.layout, read)
     }
 
-    /// Reads the policy at the start. Also returns the metadata that the files had before they were read. If the files
-    /// change during every attempt, the last reading counts, because there is no previous policy.
+    /// Reads the policy at startup. Also returns the metadata that the files had before they were read. If the files
+    /// change during every attempt, the last reading is used, because there is no previous policy.
     pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, PolicyErrors>) {
         let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
         whole.unwrap_or_else(|| (self.fingerprint(), self.read()))
     }
 
     /// Reads the policy, and reads it again if its files have changed in the meantime, because old and new files may be
-    /// mixed. `None`: the files changed during every attempt.
+    /// mixed. `None` if the files changed during every attempt.
     fn read_whole(
         &self,
         mut found: Fingerprint,
@@ -119,7 +119,7 @@ enum Wake {
     Noticed(Event),
     /// SIGHUP: read the policy now, even if nothing has changed.
     Ask,
-    /// The keys get another secret.
+    /// The keys get a different secret.
     Rekey(KeySecret),
 }
 
@@ -141,7 +141,7 @@ impl Reload {
 
 /// Starts the thread that reads the source again after each edit.
 ///
-/// It is a separate thread so that no request waits for a map of a million lines. `seen` is the fingerprint of the
+/// The thread is separate, so that no request waits for a map of a million lines. `seen` is the fingerprint of the
 /// source, taken before it was last read.
 pub(crate) fn start(
     source: Source,

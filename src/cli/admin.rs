@@ -73,7 +73,7 @@ impl Daemon {
 #[derive(Clone, Debug)]
 pub(super) struct AdminAddress {
     address: Address,
-    /// None: as the config says.
+    /// `None` means as in the config.
     is_https: Option<bool>,
 }
 
@@ -90,7 +90,7 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// The trusted certificates: those of the CA given, the certificate in the config, or the system's CAs.
+/// The certificates to trust: the given CA, else the certificate in the config, else the system's CAs.
 fn trust(ca: Option<PathBuf>, listen: &Listen) -> Trust {
     let configured = listen.tls.as_ref().map(|files| Trust::Certificate(files.cert.clone()));
     ca.map(Trust::Authority).or(configured).unwrap_or(Trust::System)

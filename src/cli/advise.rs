@@ -1,4 +1,4 @@
-//! `slowlane advise`: limits with which most clients of yesterday's traffic would not have waited.
+//! `slowlane advise`: proposes limits under which most clients in yesterday's traffic would not have waited.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

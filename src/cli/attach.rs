@@ -90,12 +90,12 @@ struct Common {
 }
 
 impl Common {
-    /// Loads the facts about the slowlane to attach, and the changes to its own files.
+    /// Loads the facts about the slowlane to attach, and the changes to slowlane's own files.
     fn load(self, listen: fn(&Config) -> &Listen) -> anyhow::Result<(AgentFacts, Attaching)> {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
         let config = run.or_of_service().load()?;
         let first = listen(&config).addresses.first();
-        // If nothing listens there, slowlane has not started yet, which is fine.
+        // If nothing listens at the address, slowlane has not started yet, which is fine.
         let taken = first.and_then(|address| listening::taken(listen(&config), address).ok()).flatten();
         let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; {fix}")));
         let protected = |website: &Option<String>| protect::protect(&config, website.as_deref());
@@ -115,7 +115,7 @@ impl Common {
 struct Attaching {
     is_to_write: bool,
     trusted: Vec<Network>,
-    /// Where nginx reports ends, and any change that slowlane needs to listen there. `None` without `--protect`.
+    /// The address for nginx's reports of ends, and any change needed in slowlane's config. `None` without `--protect`.
     ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
     /// The changes to slowlane's files, followed by those to the proxy's files.
     changes: Vec<FileChange>,
@@ -159,7 +159,7 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let (_, folder) = found(first)?;
     let paths: Vec<PathBuf> = config.iter().map(|path| Ok(found(path)?.0)).collect::<anyhow::Result<_>>()?;
     if common.undo {
-        // The maps that --protect has changed are undone, too.
+        // Changes that --protect made to maps are undone, too.
         let maps = folder.changed()?.into_iter().filter(|path| path.extension() == Some("map".as_ref()));
         return folder.undo(first, paths.into_iter().chain(maps).collect());
     }
@@ -220,7 +220,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         FileChange { path, before, after }
     };
     let changes: Vec<FileChange> = attached.after.into_iter().map(change).collect();
-    // The configuration as it will be, with slowlane's own files and the backups of the changed files.
+    // The configuration as it will be written, with slowlane's own files and the backups of the changed files.
     let mut written: BTreeMap<PathBuf, &str> = BTreeMap::new();
     written.extend(own.iter().cloned().zip(printed[1..].iter().map(|file| file.text.as_str())));
     for FileChange { path, before, after } in &changes {
@@ -246,7 +246,7 @@ fn found(config: &Path) -> anyhow::Result<(PathBuf, Folder)> {
     Ok((main, Folder(folder)))
 }
 
-/// The files of a configuration: those that are named, and for a folder its files with this ending, sorted by name.
+/// The files of a configuration: the named files and, for a folder, its files with this ending, sorted by name.
 pub(super) fn files_of(named: &[PathBuf], ending: &str) -> Vec<PathBuf> {
     let of = |path: &PathBuf| match path.is_dir() {
         true => {
@@ -257,8 +257,8 @@ pub(super) fn files_of(named: &[PathBuf], ending: &str) -> Vec<PathBuf> {
     named.iter().flat_map(of).collect()
 }
 
-/// The files of an include, by their real paths. A path without wildcards is listed even if no such file exists, so
-/// that reading it fails.
+/// The files that an include matches, by their real paths. A path without wildcards is listed even if no such file
+/// exists, so that reading it fails.
 pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     let text = pattern.to_string_lossy();
     let or_unreadable = |path: GlobResult| path.unwrap_or_else(|error| error.path().to_owned());
@@ -269,7 +269,7 @@ pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// The error for an unchanged configuration. Prints the lines to paste, if the operator may still add them by hand.
+/// The error if nothing was written. Prints the lines to paste, if the operator can still add them by hand.
 fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
     let refusal = format!("{}: nothing was written: {refused}", config.display());
     if !refused.is_for_hands() {

@@ -27,16 +27,16 @@ pub(super) struct CheckArguments {
     json: bool,
 }
 
-/// The files checked and the findings. The fields of this struct are those of `--json`.
+/// The checked files and the findings, with the fields of `--json`.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     ok: bool,
     config: Option<PathBuf>,
-    /// None: the built-in policy.
+    /// `None` means the built-in policy.
     policy: Option<PathBuf>,
-    /// None: the policy has an error.
+    /// `None` if the policy has an error.
     summary: Option<String>,
-    /// No SLO has a limit: nothing is throttled.
+    /// Whether no SLO has a limit, so nothing is throttled.
     unlimited: bool,
     errors: Vec<CheckFinding>,
     errors_total: usize,

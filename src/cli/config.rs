@@ -102,7 +102,7 @@ struct Common {
     asked: AskedArguments,
 }
 
-/// The slowlane that the proxy asks, by its arguments.
+/// The arguments that describe the slowlane that the proxy queries.
 #[derive(Debug, Args)]
 struct AskedArguments {
     #[command(flatten)]
@@ -117,20 +117,20 @@ impl AskedArguments {
     }
 }
 
-/// The slowlane that the proxy queries, with the facts about its policy that the files of the proxy depend on.
+/// The slowlane that the proxy queries, with the facts about its policy on which the proxy's files depend.
 pub(super) struct AgentFacts {
     answers: Answers,
     config: Config,
     /// The names of the policy's fields, each once.
     fields: Vec<String>,
-    /// The longest delay of the policy.
+    /// The longest delay that the policy allows.
     delay_max: Duration,
     /// The keys whose limits HAProxy can enforce.
     paced: Vec<Paced>,
 }
 
 impl AgentFacts {
-    /// If the policy has an error, only the fields of the config are known.
+    /// Gathers the facts. If the policy has an error, only the fields in the config are known.
     pub(super) fn of(answers: Answers, config: Config) -> AgentFacts {
         let read = config.policy.as_ref().map(|source| source.read());
         let policy = read.and_then(|read| {
@@ -140,7 +140,7 @@ impl AgentFacts {
         AgentFacts { answers, config, fields, delay_max, paced }.with_policy(policy.as_ref())
     }
 
-    /// Fills in the facts about a policy, which may be one that is still to be written.
+    /// Fills in the facts about a policy, which may not be written yet.
     pub(super) fn with_policy(mut self, policy: Option<&Policy>) -> AgentFacts {
         let Some(Source { layout, .. }) = &self.config.policy else { return self };
         let mut names: BTreeSet<String> = layout.sent_fields().into_iter().map(str::to_owned).collect();
@@ -194,7 +194,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     put(&files, file.as_deref(), dir.as_deref())
 }
 
-/// The files for HAProxy, which binds an address, forwards to an application and has its files in a directory.
+/// The files for HAProxy, which listens on an address, forwards to an application and has its files in a directory.
 pub(super) fn haproxy_files(
     way: &Way,
     asked: AgentFacts,
@@ -257,8 +257,8 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     say(&envoy::text(delivery, &places, (ends, ends_tls))?)
 }
 
-/// The keys whose limits HAProxy can enforce: one for each lookup that has a map, in order, and if SLO 0 has a rate,
-/// one without fields. If there is none, the key of the shipped files is used.
+/// The keys whose limits HAProxy can enforce: one for each lookup that has a map, in order, and if SLO 0 has a rate, a
+/// key without fields. If there are no such keys, the key in the shipped files is used.
 fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     let mut keys: Vec<Paced> = Vec::new();
     for fields in policy.looked_up() {
@@ -273,12 +273,12 @@ fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     if keys.is_empty() { vec![Paced::source()] } else { keys }
 }
 
-/// The type whose keys have exactly these fields; 0 if there is none.
+/// The type whose keys have exactly these fields, or 0 if there is no such type.
 fn kind(layout: &Layout, fields: &[String]) -> u16 {
     layout.kinds().skip(1).find(|&kind| layout.type_fields(kind) == fields).unwrap_or(0)
 }
 
-/// The TLS of the agent's address: as in the config, or with the name given.
+/// The TLS settings for the agent's address, with the given name, or the default name if only the config enables TLS.
 fn spoken<'a>(
     listen: &Listen,
     agent: &Address,
@@ -305,7 +305,7 @@ fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Addr
     Ok(first)
 }
 
-/// Prints one file to standard output, or writes all files into a directory.
+/// Prints one file to standard output, or writes all files to a directory.
 fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result<()> {
     match (dir, file) {
         (Some(dir), _) => write_all(files, dir),
@@ -320,7 +320,7 @@ fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result
     }
 }
 
-/// Writes all files, or none of them if one exists already.
+/// Writes all files, or none if any of them already exists.
 fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
     for File { name, .. } in files {
         let path = dir.join(name);

@@ -1,4 +1,4 @@
-//! `slowlane import`: the limits of nginx, HAProxy, ingress controllers or rate limit services as a policy.
+//! `slowlane import`: prints the limits of nginx, HAProxy, ingress controllers or rate limit services as a policy.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,7 +46,7 @@ pub(super) fn import(typed: ImportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The named files. A folder stands for its files with the first ending below that any file in it has.
+/// The named files. A folder stands for its files with one ending: the first in the list below that any of them has.
 fn named(files: &[PathBuf]) -> Vec<PathBuf> {
     let endings = ["cfg", "conf", "yaml", "yml"];
     let of = |path: &PathBuf| {
@@ -56,7 +56,7 @@ fn named(files: &[PathBuf]) -> Vec<PathBuf> {
     files.iter().flat_map(of).collect()
 }
 
-/// Reads at most one byte more than a file may have, so that no endless device fills the memory.
+/// Reads at most one byte more than a file may have, so that an endless device cannot fill the memory.
 fn text(path: &Path) -> io::Result<String> {
     if path.is_dir() {
         return Err(io::Error::other("this folder has no .cfg, .conf, .yaml or .yml file"));
@@ -68,7 +68,7 @@ fn text(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The files with their names in comments, below the notes.
+/// The notes, followed by the files, each under a comment with its name.
 fn report(written: &Written) -> String {
     let from = written.from.to_possible_value().expect("no program is hidden");
     let mut report = format!("# Imported from {}. Review the files before you save them.\n", from.get_name());

@@ -1,4 +1,4 @@
-//! Asks an address which program listens there.
+//! Asks which program listens at an address.
 
 use std::io;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const HEADERS_MAX: usize = 64;
 /// The maximum frame size that the hello offers.
 const FRAME_BYTES_MAX: u32 = 16_380;
 
-/// The maximum number of bytes shown of another program's text.
+/// The maximum number of bytes of another program's text to show.
 const SHOWN_BYTES_MAX: usize = 60;
 
 /// A question for the values of a FastCGI application: version 1, FCGI_GET_VALUES (FastCGI specification, section 4.1).
@@ -36,13 +36,13 @@ const FASTCGI_VALUES: &[u8] = &[1, 9, 0, 0, 0, 0, 0, 0];
 /// The first bytes of the answer: version 1, FCGI_GET_VALUES_RESULT.
 const FASTCGI_RESULT: &[u8] = &[1, 10];
 
-/// The message about an address of slowlane at which another program listens, and the remedy.
+/// The message that another program listens at one of slowlane's addresses, and the remedy.
 pub(super) struct Taken {
     pub(super) text: String,
     pub(super) fix: String,
 }
 
-/// Probes the address of a listener. None: slowlane answers, or TLS hides the program that does.
+/// Probes the address of a listener. Returns `None` if slowlane answers, or if TLS hides which program does.
 ///
 /// # Errors
 /// No program accepts a connection at the address.
@@ -61,7 +61,7 @@ pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Tak
     }))
 }
 
-/// The program at an address, in words, unless it is slowlane with the first protocol.
+/// Describes the program at an address. `None` if it is slowlane, and speaks the first protocol.
 async fn foreign(address: &Address, tried: &[Protocol]) -> Option<String> {
     let (belongs, mut said) = (tried[0].name, Vec::new());
     for protocol in tried {
@@ -89,7 +89,7 @@ struct Protocol {
     name: &'static str,
     /// A query that changes nothing.
     question: fn() -> Vec<u8>,
-    /// Recognises the program by its answer. None: the answer is incomplete, or not of this protocol.
+    /// Recognises the program by its answer. Returns `None` if the answer is incomplete or not in this protocol.
     program: fn(&[u8]) -> Option<Speaker>,
 }
 
@@ -124,7 +124,7 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// The HTTP server with this answer.
+/// The HTTP server that gave this answer.
 fn server(answer: &[u8]) -> Option<Speaker> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut response = Response::new(&mut headers);
@@ -137,7 +137,7 @@ fn server(answer: &[u8]) -> Option<Speaker> {
     Some(Speaker::Other(format!("an HTTP server that is not slowlane{server}")))
 }
 
-/// The agent that has answered a hello.
+/// The agent that gave this answer to a hello.
 fn agent(answer: &[u8]) -> Option<Speaker> {
     let (frame, _) = Frame::cut(answer, FRAME_BYTES_MAX).ok()??;
     match frame.head.kind {
@@ -170,12 +170,12 @@ async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     bytes
 }
 
-/// A text of another program, escaped and cut.
+/// Another program's text, escaped and shortened.
 fn cut(text: &[u8]) -> String {
     shown(&text[..text.len().min(SHOWN_BYTES_MAX)])
 }
 
-/// A line for slowlane's config with an address that is free now.
+/// A line for slowlane's config with an address that is currently free.
 fn free(listen: &Listen) -> String {
     let port = (9_010..9_100).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
     let port = port.map_or("PORT".to_owned(), |port| port.to_string());

@@ -72,8 +72,8 @@ fn page(command: &Command) -> io::Result<Page> {
     Ok(Page { file: man.get_filename(), text })
 }
 
-/// Converts help to roff. A line `Examples:` begins a section of that name; text before the first section is the notes.
-/// Line breaks are kept.
+/// Converts help to roff. A line like `Examples:` begins a section of that name; text before the first such line
+/// becomes the section `Notes`. Line breaks are kept.
 fn sections(after: &str) -> String {
     let mut roff = String::new();
     let mut is_open = false;
@@ -95,8 +95,8 @@ fn sections(after: &str) -> String {
     roff
 }
 
-/// Text that roff prints unchanged: a backslash is an escape, a hyphen may be set as a dash, and a full stop or an
-/// apostrophe at the beginning of a line is a request.
+/// Escapes text so that roff prints it unchanged: a backslash begins an escape, a hyphen may be set as a dash, and a
+/// full stop or an apostrophe at the beginning of a line begins a request.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
     if text.starts_with('.') { format!("\\&{text}") } else { text }
@@ -114,7 +114,7 @@ pub(super) struct CompletionsArguments {
 }
 
 pub(super) fn completions(mut command: Command, typed: &CompletionsArguments) -> anyhow::Result<()> {
-    // The generator panics if it cannot write, so the script is first written into memory.
+    // The generator panics if it cannot write, so the script is first written to memory.
     let mut script = Vec::new();
     generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
     say(&script)

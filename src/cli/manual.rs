@@ -16,7 +16,7 @@ const PAGES: [(&str, &str); 8] = [
     ("throttled", include_str!("../../doc/book/throttled.md")),
 ];
 
-/// The page that `help TOPIC` names. An unknown topic ends the process. None: another command, or the help of one.
+/// The page that `help TOPIC` names, or `None` for other commands and their help. An unknown topic ends the process.
 pub(super) fn asked(words: &[OsString], mut cli: Command) -> Option<String> {
     cli.build();
     let topic = words.get(1).filter(|word| words[0] == "help" && cli.find_subcommand(word).is_none())?;

@@ -164,7 +164,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("More", &["demo", "completions", "man"]),
 ];
 
-/// The command with its subcommands listed by groups, which clap cannot do.
+/// The command with its subcommands listed in groups, which clap cannot do.
 fn grouped(command: clap::Command) -> clap::Command {
     let mut listed = String::new();
     for (title, names) in GROUPS {
@@ -232,7 +232,7 @@ fn ended(result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Serves until a signal ends it.
+/// Serves until a signal ends the process.
 fn run(typed: RunArguments) -> anyhow::Result<()> {
     let config = typed.load()?;
     let _goodbye = log::start(config.sections.log);
@@ -253,7 +253,7 @@ fn tell(line: impl Display) {
     let _ = writeln!(io::stderr(), "slowlane: {line}");
 }
 
-/// An error and its causes. A cause that the error's own text contains is not repeated.
+/// An error and its causes. A cause that the error's text already contains is not repeated.
 fn with_causes(error: &anyhow::Error) -> String {
     error.chain().skip(1).fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
@@ -261,7 +261,7 @@ fn with_causes(error: &anyhow::Error) -> String {
     })
 }
 
-/// Whether the reader of the output has closed it, as `| head` does.
+/// Whether the reader has closed the output, as `| head` does.
 fn is_read_enough(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -18,7 +18,7 @@ pub(super) fn to(words: &[impl AsRef<OsStr>]) -> Option<String> {
     Some(format!("`slowlane {new}`; see `slowlane {new} --help`"))
 }
 
-/// A command of the checker, which packages of slowlane do not contain.
+/// Where to find a command of the checker, which packages of slowlane do not contain.
 fn apart(suite: &str) -> String {
     format!(
         "`slowlane-check {suite}`, a program of its own: `cargo install --path tools/check` installs it from \

@@ -1,4 +1,4 @@
-//! `slowlane replay`: the effect of a policy on yesterday's traffic.
+//! `slowlane replay`: shows the effect of a policy on yesterday's traffic.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -193,7 +193,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     }
 }
 
-/// Fails if so many lines could not be used that the others are not representative.
+/// Fails if so many lines were unusable that the usable lines are not representative.
 pub(super) fn refuse_misread(logs: &[LogOutcome]) -> anyhow::Result<()> {
     let [unusable, lines] = unusable(logs);
     if unusable * 100 > lines * UNUSABLE_PERCENT_MAX {
@@ -218,7 +218,7 @@ pub(super) fn with_forwarded(
     Ok(mappings)
 }
 
-/// The size of all logs in bytes. None: the size of one is unknown.
+/// The total size of the logs in bytes, or `None` if the size of any log is unknown.
 pub(super) fn size(logs: &[PathBuf]) -> Option<u64> {
     let size = |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     logs.iter().map(size).sum()

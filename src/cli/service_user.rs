@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError};
 
 const NAME: &str = "slowlane";
 
-/// A shell script that prints those of its arguments that its user cannot read.
+/// A shell script that prints the names of those files, among its arguments, that its user cannot read.
 const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; done"#;
 
 /// The files of the service's config that the user of the service cannot read.

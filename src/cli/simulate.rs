@@ -1,4 +1,4 @@
-//! `slowlane simulate`: a law under a simulated load.
+//! `slowlane simulate`: runs a law under a simulated load.
 
 use std::time::Duration;
 

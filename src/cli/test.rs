@@ -62,7 +62,7 @@ pub(super) fn test(typed: TestArguments) -> anyhow::Result<()> {
     if holds { Ok(()) } else { Err(anyhow!("")) }
 }
 
-/// Reads at most one byte more than a file may have, so that no endless device fills the memory.
+/// Reads at most one byte more than a file may have, so that an endless device cannot fill the memory.
 fn text(path: &Path) -> Result<Vec<u8>, CaseErrors> {
     let mut text = Vec::new();
     let file = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));

@@ -21,7 +21,7 @@ use crate::sync::{StoreTlsFiles, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
 
-/// The sections of the file. A missing key has the value of the shipped file.
+/// The sections of the file. A missing key has its value from the shipped file.
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sections {
@@ -41,7 +41,7 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
-    /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
+    /// Applies the flags, which override the file. Relative paths in the file start at its folder, `base`.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> Sections {
         let Flags { policy, spop, http, grpc, admin, peers, ends, cluster, state } = flags;
         let listens = [
@@ -66,7 +66,7 @@ impl Sections {
         self
     }
 
-    /// The text of a config file with these settings, without its secrets.
+    /// The text of a config file with these settings, without the secrets.
     pub(super) fn shown(&self) -> Result<String, ConfigError> {
         toml::to_string(self).map_err(|error| ConfigError::Unwritable(error.to_string()))
     }
@@ -92,7 +92,7 @@ impl Sections {
 }
 
 // Not a doc comment: clap would show it as the description of a command.
-// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
+// Settings from the command line. An empty list, or `None`, leaves the file's setting unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Flags {
     /// The policy directory
@@ -264,8 +264,8 @@ pub(crate) struct ClusterSection {
 }
 
 impl ClusterSection {
-    /// `None` without a store: this slowlane is not in a cluster. A token server is its own store by default.
-    /// `identity` is the node's certificate and key.
+    /// The settings of the cluster; `None` without a store. A token server is its own store by default. `identity` is
+    /// the node's certificate and key.
     pub(super) fn settings(
         &self,
         identity: Option<(PathBuf, PathBuf)>,
@@ -289,7 +289,7 @@ impl ClusterSection {
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [decision_log]", deny_unknown_fields)]
 pub(crate) struct DecisionLog {
-    /// None: no decisions are logged.
+    /// `None` if no decisions are logged.
     pub path: Option<PathBuf>,
     #[serde(deserialize_with = "sample")]
     pub sample: f64,

@@ -18,7 +18,7 @@ pub(crate) struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// The limit for TLS handshakes: a proxy needs two round trips. SPOP has its own, HTTP its idle timeout if shorter.
+/// The time limit for TLS handshakes, which take two round trips. SPOP has its own limit, and HTTP's may be shorter.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// The listeners of one protocol.
@@ -29,15 +29,15 @@ pub(crate) struct Listen {
     pub section: &'static str,
     pub addresses: Vec<Address>,
     pub connections_max: usize,
-    /// The networks that may connect over TCP. Empty: all.
+    /// The networks that may connect over TCP. If the list is empty, all networks may.
     pub allow: Vec<Network>,
-    /// The TLS of the TCP addresses.
+    /// The TLS settings of the TCP addresses.
     pub tls: Option<tls::TlsFiles>,
     pub handshake_max: Duration,
 }
 
 impl Listen {
-    /// Reports a TLS file that is not named although it is needed beside another one.
+    /// Reports a missing TLS file that another TLS file requires.
     pub(super) fn new(
         section: &'static str,
         addresses: &[Address],
@@ -76,7 +76,7 @@ impl Listen {
         tls::Listener { section, protocols, handshake_max, connections_max }
     }
 
-    /// The section of its TLS settings in the config file.
+    /// The config file's section for this listener's TLS settings.
     pub(super) fn tls_section(&self) -> String {
         format!("{}.tls", self.section)
     }
@@ -97,7 +97,7 @@ pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, r
     }
 }
 
-/// A certificate and its key. Reports the one that is missing if only the other is named.
+/// A certificate and its key. If only one of them is named, reports the other as missing.
 pub(super) fn pair(
     section: &str,
     cert: &Option<PathBuf>,

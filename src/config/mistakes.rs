@@ -1,4 +1,4 @@
-//! All errors of a config file, each with its line, and the settings that remain without them.
+//! All errors in a config file, each with its line, and the settings that remain without the faulty ones.
 
 use std::mem;
 use std::sync::LazyLock;
@@ -13,8 +13,8 @@ use slowlane_core::base::shown;
 /// The maximum number of errors that are reported. A hundred errors usually have one cause.
 const MISTAKES_MAX: usize = 100;
 
-/// The maximum number of passes through the settings; each drops one more setting. Equal errors on one line are
-/// reported once, so thousands on one line would never reach the limit on errors.
+/// The maximum number of passes through the settings; each pass drops one more setting. Identical errors on one line
+/// are reported once, so thousands of them would never reach the limit on errors.
 const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 
 /// The shipped file: every key with its default and its comment.
@@ -46,19 +46,19 @@ fn fill<'t>(table: &mut DeTable<'t>, shipped: &DeTable<'t>) {
     }
 }
 
-/// An error, and its line counted from 1.
+/// An error, and its line number, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConfigMistake {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-/// The settings in a text, and its errors. Settings with errors get their defaults; after too many, all settings do.
+/// The settings and the errors in a text. Settings with errors get their defaults; after too many errors, all do.
 pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<ConfigMistake> = Vec::new();
     for error in &errors {
-        // Further errors on a line follow from the first one.
+        // Other errors on the same line follow from the first one.
         let mistake = mistake(text, error);
         if mistakes.iter().all(|reported| reported.line != mistake.line) {
             mistakes.push(mistake);
@@ -114,8 +114,8 @@ fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }
 
-/// Removes the smallest item that contains the byte at `at`. If the item was in a table of a list, `incomplete` gets
-/// the start of that table.
+/// Removes the smallest item that contains the byte at `at`. If the item was in a table of a list, the start of that
+/// table is added to `incomplete`.
 fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bool {
     if table.iter_mut().any(|(_, value)| remove_within(value, at, incomplete)) {
         return true;

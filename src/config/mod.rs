@@ -34,10 +34,10 @@ use slowlane_core::base::{Address, HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
-/// The settings and the errors of a text. Files that the text names are not read.
+/// The settings and the errors in a text. Files that the text names are not read.
 ///
-/// The settings are those of [`slowlane config show`](crate::cli), except that relative paths stay relative. Each
-/// error is one line, with the number of the faulty line.
+/// The settings are those that [`slowlane config show`](crate::cli) prints, except that relative paths stay relative.
+/// Each error is one line of text, with the number of the faulty line.
 ///
 /// ```
 /// let (shown, mistakes) = slowlane::config::examine("[table]\nsize = 0\n[hold]\nmax = 7\n");
@@ -57,7 +57,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     (shown, mistakes.chain(errors).collect())
 }
 
-/// Settings that only a restart or upgrade changes. Of the policy: the directory, types and lookups, not the maps.
+/// Settings that only a restart or upgrade changes, including the policy's directory, types and lookups, not its maps.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Config {
     /// The sections of the file, with the flags applied. The other fields are derived from them.
@@ -69,32 +69,32 @@ pub(crate) struct Config {
     pub admin: Listen,
     /// The access token, required if the listener can be reached from other machines.
     pub admin_token: Option<Token>,
-    /// Further hosts that requests to `admin` may name, if there is no token.
+    /// Additional hosts that requests to `admin` may name, if there is no token.
     pub admin_hosts: Hosts,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// `None`: the built-in policy.
+    /// `None` means the built-in policy.
     pub policy: Option<Source>,
-    /// The secret of the keys. `None`: each start draws a random one.
+    /// The secret for the keys. If it is `None`, each start draws a random secret.
     pub key_secret: Option<KeySecret>,
-    /// `None`: this slowlane is not in a cluster.
+    /// `None` if this slowlane is not in a cluster.
     pub cluster: Option<SyncConfig>,
-    /// `None`: a restart loses all state.
+    /// `None` if a restart loses all state.
     pub state: Option<StateFile>,
-    /// `None`: this slowlane is not a store for others.
+    /// `None` if this slowlane is not a store for others.
     pub token_server: Option<Listen>,
     /// The access token of nodes, required if the listener can be reached from other machines.
     pub node_token: Option<Token>,
-    /// `None`: no proxy enforces limits locally.
+    /// `None` if no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
     /// The listeners for log lines over UDP. Without an address, slowlane receives none.
     pub ends: Listen,
-    /// `None`: there are only defaults and flags.
+    /// `None` if there are only defaults and flags.
     pub file: Option<ConfigFile>,
     secrets: Vec<Secret>,
 }
 
-/// The config file, with its text at the start.
+/// The config file, with its text as read at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
@@ -104,7 +104,7 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// A message for the operator if the file has been edited since the start.
+    /// A message for the operator if the file has been edited since startup.
     pub(crate) fn news(&self) -> Option<String> {
         let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
         match Config::load(Some(&self.path), self.flags.clone()) {
@@ -148,7 +148,7 @@ impl Config {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let proxies = [&self.spop, &self.http];
         let holds = proxies.iter().filter_map(|listen| warnings::of_holds(listen, &self.hold));
-        // A listener that lacks its token is already an error, and so is an unprotected one for peers.
+        // A listener without a required token is already an error, and so is an unprotected listener for peers.
         let has_token = |listen: &&Listen| match listen.section {
             "admin" => self.admin_token.is_some(),
             "cluster" => self.node_token.is_some(),
@@ -218,7 +218,7 @@ impl Config {
         placed(self.file.as_ref(), &section.clone(), key, ConfigError::Tls { section, error })
     }
 
-    /// The policy for a command: unlike in the daemon, its keys are the same at each run.
+    /// The policy for a command: unlike in the daemon, its keys are the same in every run.
     ///
     /// # Errors
     /// The policy has an error.
@@ -336,7 +336,7 @@ fn placed(file: Option<&ConfigFile>, section: &str, key: &str, error: ConfigErro
     }
 }
 
-/// The settings of the file, or the defaults, with the flags applied; the text of the file; its errors.
+/// The settings of the file, or the defaults, with the flags applied; the file's text; and the errors in it.
 fn written(path: Option<&Path>, flags: Flags) -> (Sections, Option<String>, Vec<ConfigError>) {
     let (sections, text, errors) = path.map_or_else(Default::default, read);
     (sections.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text, errors)

@@ -7,7 +7,7 @@ use crate::config::{ConfigError, Listen, Report, Tls};
 use crate::server::peers::PeersSettings;
 use slowlane_core::base::Address;
 
-/// The maximum number of peer connections. Each proxy has one.
+/// The maximum number of peer connections. Each proxy uses one.
 const CONNECTIONS_MAX: usize = 200;
 
 const NAME: &str = "a name of 1 to 64 bytes without spaces, like lb1";

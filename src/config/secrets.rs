@@ -20,13 +20,13 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    /// A warning if every user of the machine has a permission on the file. Its group may read the file, so that a
+    /// A warning if every user of the machine has some permission on the file. The file's group may read it, so that a
     /// service can use a secret that it does not own.
     pub(super) fn warning(&self) -> Option<String> {
         let Secret { path, holds } = self;
         let metadata = fs::metadata(path).ok()?;
         let path = path.display();
-        // A file of root's group first needs the service's group, or the service could no longer read it.
+        // A file of root's group must first be given to the service's group, or the service could no longer read it.
         let chgrp = if metadata.gid() == ROOT { format!("chgrp slowlane {path} && ") } else { String::new() };
         (metadata.mode() & OTHERS != 0)
             .then(|| format!("{path}: every user may read {holds} in it: `{chgrp}chmod o= {path}`"))
@@ -65,7 +65,7 @@ pub(super) fn guard(
     file: Option<PathBuf>,
     report: Report<'_>,
 ) -> Option<Token> {
-    // An unreadable token is one error; the listener does not also count as one without a token.
+    // An unreadable token is one error; the listener is not also reported for its missing token.
     let is_secret = token.is_some() || file.is_some();
     let open = listen.addresses.iter().find(|address| !address.is_local());
     let token = match (token, file) {

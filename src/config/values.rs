@@ -20,7 +20,7 @@ pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>
     test(&value).map(|()| value).map_err(D::Error::custom)
 }
 
-/// Returns an error that quotes the text unless the text is fit.
+/// Unless the text is fit, returns an error that quotes it.
 pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String> {
     if is_fit { Ok(()) } else { Err(format!("{text:?}: expected {expected}")) }
 }
@@ -148,7 +148,7 @@ pub(super) fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec
     })
 }
 
-/// Reads a text. The error for any other value names the text that is expected.
+/// Reads a string. The error for any other value names the expected kind of string.
 struct TextVisitor(&'static str);
 
 impl Visitor<'_> for TextVisitor {

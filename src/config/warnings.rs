@@ -3,9 +3,9 @@
 use crate::config::Listen;
 use slowlane_core::base::HoldLimits;
 
-/// Warns of listeners that other machines can reach, without TLS and without a list of networks.
+/// Warns of listeners that other machines can reach, and that have neither TLS nor a list of networks.
 ///
-/// With a list, the operator trusts these networks and those on the way to slowlane.
+/// With a list, the operator trusts the listed networks, and the networks between them and slowlane.
 pub(super) fn of_plain(listen: &Listen) -> Option<String> {
     let open = listen.addresses.iter().find(|address| !address.is_local())?;
     if listen.tls.is_some() || !listen.allow.is_empty() {
@@ -32,8 +32,8 @@ pub(super) fn of_idle_tls(listen: &Listen) -> Option<String> {
 
 /// Warns of a limit on holds that is never reached.
 ///
-/// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
-/// requests wait as well, and `when_full` never applies.
+/// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, other requests
+/// wait, too, and `when_full` never applies.
 pub(super) fn of_holds(listen: &Listen, hold: &HoldLimits) -> Option<String> {
     let is_full = !listen.addresses.is_empty() && hold.holds_max >= listen.connections_max;
     is_full.then(|| {

@@ -32,9 +32,9 @@ pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
     ends: Vec<Arc<Ends>>,
     followed: Vec<Arc<FollowedLog>>,
-    /// Each sender keeps the thread of some listeners running until it is dropped.
+    /// Each sender keeps the thread of some listeners running until the sender is dropped.
     threads: Vec<oneshot::Sender<()>>,
-    /// `None`: this slowlane is not a store for others.
+    /// `None` if this slowlane is not a store for others.
     pub(super) token_server: Option<Arc<TokenServer>>,
     /// The certificates of all listeners.
     pub(super) certificates: Vec<Arc<Tls>>,
@@ -100,7 +100,7 @@ impl Listeners {
         Ok(binder.bound)
     }
 
-    /// Starts to serve, and continues the connections that stopped for a handover.
+    /// Starts serving, and continues the connections that stopped for a handover.
     pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, mut earlier: Vec<Transfer>) {
         for acceptor in &self.acceptors {
             let is_ours = |transfer: &mut Transfer| transfer.state.acceptor() == acceptor.name;
@@ -224,7 +224,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// The access list of a listener, with its TLS. If a TLS file cannot be used, the start fails.
+    /// The access list of a listener, with its TLS settings. If a TLS file cannot be used, the start fails.
     fn access_list(&mut self, listen: &Listen) -> anyhow::Result<AccessList> {
         let mut tls = None;
         if let (Some(files), Some(metrics)) = (&listen.tls, &self.agent.metrics.tls) {
@@ -237,7 +237,7 @@ impl Binder<'_> {
     }
 
     /// Fails if other machines can reach the last acceptor without a token. The bound sockets are checked, because the
-    /// config does not show the addresses of names and of sockets from systemd.
+    /// config does not show the addresses behind host names and sockets from systemd.
     fn unless_open(&self, has_token: bool) -> Result<(), OpenListener> {
         let open = |acceptor: &Arc<Acceptor>| {
             let address = acceptor.listeners.iter().find(|listener| !listener.is_local())?.to_string();

@@ -19,11 +19,11 @@ use slowlane_core::throttle::{KEY_BLOCKS_MAX, Protected};
 /// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
 
-/// The time between two checks of whether proxies report the ends of requests.
+/// The time between two checks that proxies report when requests end.
 const ENDS: Duration = Duration::from_secs(20);
 
-/// Starts the periodic tasks, except the watchdog and the check of certificates, in the runtime of the caller. This
-/// runtime must not decide requests: some tasks wait for readers of the status.
+/// Starts the periodic tasks, except the watchdog and the check of certificates, in the caller's runtime. This runtime
+/// must not decide requests, because some tasks wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
     keep_status(agent.clone(), shutdown);
     watch_fields(agent.clone(), shutdown);
@@ -106,7 +106,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Advances the queues of protected applications when no request does, and warns if proxies report no ends of requests.
+/// Advances the queues of protected applications when no request does, and warns if proxies never report ends.
 fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     let waking = agent.clone();
     every(TICK, "the queues of protect", shutdown, move || waking.throttle.wake_gates(waking.clock.now()));
@@ -114,7 +114,7 @@ fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     every(ENDS, "the check for ends of requests", shutdown, move || blind.look(&agent));
 }
 
-/// Lets calendar quotas follow a wall clock that is set: by hand, by a late time service, or after a suspension.
+/// Makes calendar quotas follow a wall clock that is set: by hand, by a late time service, or after a suspension.
 fn watch_clock(clock: Clock, shutdown: &Shutdown) {
     each_second("the check of the wall clock", shutdown, move || {
         if let Some(step) = clock.follow_wall() {
@@ -187,7 +187,7 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Applications whose proxies report no ends of requests: at the last check, and those already logged.
+/// Applications whose proxies never report ends: those found at the last check, and those already logged.
 #[derive(Debug, Default)]
 struct Blind {
     before: HashSet<Key>,
@@ -195,8 +195,8 @@ struct Blind {
 }
 
 impl Blind {
-    /// Warns once about each application that has requests inside but no report of an end, both now and at the last
-    /// call. Call it every [`ENDS`].
+    /// Warns once about each application that, both now and at the last call, has requests inside but no reports of
+    /// ends. Call this every [`ENDS`].
     fn look(&mut self, agent: &Agent) {
         let is_blind = |of: &Protected| !of.view.sees_ends && of.view.inside > 0;
         let blind: Vec<Protected> = agent.throttle.protected().into_iter().filter(is_blind).collect();

@@ -65,7 +65,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
     Ok(())
 }
 
-/// After an upgrade: sends the answers that are still held, each at its time, or all of them at SIGTERM or SIGINT.
+/// After an upgrade, sends the answers that are still held: each when it is due, or all of them on SIGTERM or SIGINT.
 async fn answer_the_rest(serving: Serving, mut signals: Signals) {
     let ended = async { while signals.wait().await != Order::End {} };
     let is_ended = tokio::select! {
@@ -77,7 +77,7 @@ async fn answer_the_rest(serving: Serving, mut signals: Signals) {
     }
 }
 
-/// Raises the soft limit of open files, often 1024, to the hard limit: every connection needs a file descriptor.
+/// Raises the soft limit on open files, often 1024, to the hard limit: every connection needs a file descriptor.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -124,7 +124,7 @@ impl Signals {
     }
 }
 
-/// A future for commands: it waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
+/// A future for commands: it waits for Ctrl-C, Ctrl-\, SIGTERM, or the closing of the terminal.
 pub(crate) fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();

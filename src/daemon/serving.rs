@@ -36,7 +36,7 @@ use slowlane_core::throttle::Throttle;
 /// close their connections.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The maximum number of upgrade requests that wait for the current upgrade. They are served only if it fails.
+/// The maximum number of upgrade requests that wait for the current upgrade, to be served only if it fails.
 const UPGRADE_REQUESTS_MAX: usize = 1;
 
 /// A daemon. After `open`, it serves until its shutdown begins or it is dropped.
@@ -51,7 +51,7 @@ pub(crate) struct Serving {
     pub end: Arc<Trigger>,
     pub upgrades: mpsc::Receiver<UpgradeRequest>,
     agent: Arc<Agent>,
-    /// `None`: this slowlane is not in a cluster.
+    /// `None` if this slowlane is not in a cluster.
     cluster: Option<Arc<Cluster>>,
     listeners: Listeners,
     snapshot_writer: Option<SnapshotWriter>,
@@ -59,8 +59,7 @@ pub(crate) struct Serving {
     hold_max: Duration,
 }
 
-/// Builds all parts and starts to serve in the runtime of the caller, with the state from the state file if there is
-/// one.
+/// Builds all parts and starts to serve in the caller's runtime, with the state from the state file, if any.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     let found = config
         .state
@@ -96,7 +95,7 @@ pub(super) async fn take_over(config: &Config, mut old_process: OldProcess) -> a
 }
 
 impl Serving {
-    /// Builds all parts and binds the listeners. It does not serve yet.
+    /// Builds all parts and binds the listeners. Does not serve yet.
     fn new(
         config: &Config,
         clock: Clock,
@@ -249,7 +248,7 @@ fn metrics(config: &Config) -> Metrics {
     metrics
 }
 
-/// Builds the throttle and starts the reloader. Without a policy directory, the policy is built-in, with no reloader.
+/// Builds the throttle and starts the reloader. Without a policy directory, uses the built-in policy and no reloader.
 fn throttle(
     config: &Config,
     key_secret: KeySecret,
@@ -297,7 +296,7 @@ fn snapshot_writer(config: &Config, agent: &Arc<Agent>) -> anyhow::Result<Option
     Ok(Some(snapshot_writer.context("cannot start a thread")?))
 }
 
-/// Opens the decision log. The start fails if it cannot be written.
+/// Opens the decision log. If the log cannot be written, the start fails.
 fn decision_log(config: &Config, metrics: &Metrics, clock: Clock) -> anyhow::Result<Option<DecisionLog>> {
     let settings = &config.sections.decision_log;
     let Some(path) = &settings.path else { return Ok(None) };

@@ -22,7 +22,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Starts an application that serves up to `workers` requests at a time, each for the time `service`. Further
+    /// Starts an application that serves up to `workers` requests at a time, each for the time `service`. Other
     /// requests queue.
     pub(super) async fn start(workers: usize, service: Duration) -> io::Result<App> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -24,7 +24,7 @@ const WEBSITE: &str = "shop.example";
 
 pub(super) const CUSTOMER_PER_S: u32 = 5;
 
-/// The header with the ticket by which a client reports the end of a request to slowlane.
+/// The header with the ticket with which a client reports the end of its request to slowlane.
 const TICKET: &str = "x-slowlane-ticket";
 
 /// The pause after a missing or unexpected answer.
@@ -73,7 +73,7 @@ impl ClientConnection {
     }
 }
 
-/// One connection of the crawler: it sends the next request after each answer.
+/// One connection of the crawler, which sends the next request after each answer.
 pub(super) async fn crawl(target: Target, source: Ipv4Addr, tally: Arc<AnswerTally>) {
     let mut client = Client { target, source, who: Who::Crawler, connection: None, tally };
     loop {
@@ -83,7 +83,7 @@ pub(super) async fn crawl(target: Target, source: Ipv4Addr, tally: Arc<AnswerTal
     }
 }
 
-/// The customer: it sends up to `CUSTOMER_PER_S` requests per second, one after the other.
+/// The customer, who sends up to `CUSTOMER_PER_S` requests per second, one after the other.
 pub(super) async fn visit(target: Target, tally: Arc<AnswerTally>) {
     let mut client = Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally };
     let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);
@@ -103,7 +103,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends a request, counts its answer, and returns its status. `None`: there was no answer.
+    /// Sends a request, counts its answer, and returns its status, or `None` if there was no answer.
     async fn ask(&mut self) -> Option<u16> {
         let asked = Instant::now();
         let answer = self.try_ask().await.ok();
@@ -123,7 +123,7 @@ impl Client {
     }
 }
 
-/// A connection to an HTTP server, which is closed when this is dropped.
+/// A connection to an HTTP server. Dropping this closes the connection.
 struct HttpClient(SendRequest<Empty<Bytes>>);
 
 impl HttpClient {

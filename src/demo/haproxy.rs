@@ -50,7 +50,7 @@ impl HaproxyChild {
         let mut command = Command::new(binary);
         command.arg("-db").arg("-f").arg(folder.join(files[0].name)).current_dir(&folder);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
-        // In a process group of its own, HAProxy does not get a Ctrl-C. slowlane does, and then ends HAProxy.
+        // HAProxy runs in its own process group, so that Ctrl-C reaches only slowlane, which then ends HAProxy.
         let child = command.process_group(0).spawn();
         let child = child.map_err(|error| anyhow!("cannot start {}: {error}", binary.display()))?;
         let mut haproxy = HaproxyChild { address, child, errors };

@@ -71,7 +71,7 @@ const SETTLE_S: u32 = 2;
 const FREE: &str = "burst=1000000 rate=1000000/s";
 
 impl Demo {
-    /// Runs the demonstration to its end or to a signal. It leaves no process and no directory behind.
+    /// Runs the demonstration until it ends or a signal stops it. No process and no directory is left behind.
     ///
     /// # Errors
     /// The daemon or the proxy does not start, HAProxy ends early, or the output cannot be written.
@@ -104,7 +104,7 @@ impl Demo {
             }
             tick.tick().await;
             let second = tally.take();
-            // The state of the protected application, if there is one.
+            // The state of the protected application, if any.
             let state = stage.slowlane.protected().first().map(ProtectedLine::state);
             table.row(seconds.len() + 1, &second, state, out)?;
             seconds.push(second);
@@ -212,7 +212,7 @@ impl Stage {
         Ok(Stage { target, haproxy, proxy_note, slowlane, _app: app, folder })
     }
 
-    /// Starts the clients. They end with the runtime.
+    /// Starts the clients, which end with the runtime.
     fn let_in(&self, demo: &Demo, tally: &Arc<AnswerTally>) {
         for number in 0..demo.slo.connections {
             tokio::spawn(client::crawl(self.target, demo.slo.crawler(number), tally.clone()));
@@ -239,7 +239,7 @@ impl Stage {
     }
 }
 
-/// Replaces the file atomically: a reader finds the old one or the new one.
+/// Replaces the file atomically: a reader sees either the old file or the new one.
 fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
     let new = policy.join("slo.map.new");
     fs::write(&new, format!("0 {FREE}\n{line}\n"))?;

@@ -12,11 +12,11 @@ pub(crate) struct DemoSlo {
     pub(super) options: &'static str,
     /// The name and the text of the map that leads to the SLO.
     pub(super) map: (&'static str, &'static str),
-    /// The number of workers of the application, and their time for a request. Timers are exact to a millisecond.
+    /// How many workers the application has, and how long a request takes. Timers are exact to a millisecond.
     pub(super) application: (usize, Duration),
-    /// The number of connections of the crawlers.
+    /// The number of connections that the crawlers open.
     pub(super) connections: u32,
-    /// The number of networks of the crawlers. 0: all connections have the same address.
+    /// The number of networks that the crawlers use. If it is 0, all connections have the same address.
     networks: u32,
     pub(super) introduction: &'static str,
     pub(super) last_column: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct DemoSlo {
     pub(super) summary: [&'static str; 3],
 }
 
-/// Each source is limited to a sixth of the application's capacity. Unlimited, the crawler takes the whole capacity.
+/// Each source is limited to a sixth of the application's capacity. Without a limit, the crawler takes all of it.
 pub(crate) const LIMITED: DemoSlo = DemoSlo {
     id: 3001,
     options: "burst=50 rate=50/s",
@@ -64,8 +64,8 @@ impl DemoSlo {
         }
     }
 
-    /// The best delivery for a version of HAProxy. With `law=protect`, the turn of a request may move, so slowlane must
-    /// hold the request.
+    /// The best delivery for a version of HAProxy. With `law=protect`, a request's turn may still change, so slowlane
+    /// must hold the request.
     pub(super) fn delivery(self, version: Version) -> Delivery {
         if self.networks == 0 { Delivery::of(version) } else { Delivery::Hold }
     }

@@ -24,7 +24,7 @@ impl DelayTable {
         writeln!(out, "second  req/s  answer in   req/s  answer in   429   {last}")
     }
 
-    /// Prints the line of a second. The last column shows `last`, or else a bar for the crawler's rate.
+    /// Prints the line for one second. The last column shows `last` if given, else a bar for the crawler's rate.
     pub(super) fn row(
         &self,
         number: usize,

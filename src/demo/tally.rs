@@ -44,18 +44,18 @@ impl AnswerTally {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Second {
     pub(super) crawler_per_s: f64,
-    /// The median of the times until an answer with 200; 0 if there was none.
+    /// The median time until an answer with 200; 0 if there was no such answer.
     pub(super) crawler_ms: f64,
     pub(super) customer_per_s: f64,
     pub(super) customer_ms: f64,
     /// The number of requests answered with a 429.
     pub(super) refused: u32,
-    /// The number of requests with no answer, or with an unexpected one.
+    /// The number of requests with no answer, or with an unexpected answer.
     pub(super) lost: u32,
 }
 
 impl Second {
-    /// The mean of the rates and the times. The other values are sums.
+    /// The mean rates and times, and the sums of the other values.
     pub(super) fn mean(seconds: &[Second]) -> Second {
         let mean =
             |value: fn(&Second) -> f64| seconds.iter().map(value).sum::<f64>() / seconds.len().max(1) as f64;
@@ -70,7 +70,7 @@ impl Second {
     }
 }
 
-/// The number of requests of a client that passed, and the median of their times in milliseconds.
+/// How many requests of a client passed, and the median of their times in milliseconds.
 fn passed(answers: &[TimedAnswer], who: Who) -> (f64, f64) {
     let passed = answers.iter().filter(|answer| answer.who == who && answer.status == Some(200));
     let mut times: Vec<Duration> = passed.map(|answer| answer.took).collect();

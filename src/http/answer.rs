@@ -1,4 +1,4 @@
-//! An HTTP answer, with a reason as its body or none, written to the output of its connection (RFC 9110, RFC 9112).
+//! An HTTP answer, with a reason or nothing as its body, written to its connection's output (RFC 9110, RFC 9112).
 
 use std::fmt::Display;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// The date of a moment (RFC 9110, section 5.6.7).
+    /// The value of the header at a moment (RFC 9110, section 5.6.7).
     pub fn at(now: Timestamp) -> Date {
         let since_epoch = now.since_epoch();
         let text = format!("date: {}\r\n", HttpDate::from(UNIX_EPOCH + since_epoch));
@@ -39,7 +39,7 @@ pub struct HttpAnswer<'o> {
 }
 
 impl<'o> HttpAnswer<'o> {
-    /// Begins an answer to a request of this HTTP version. `keeps_alive`: whether the connection stays open afterwards.
+    /// Begins an answer to a request of this HTTP version. `keeps_alive` says whether the connection then stays open.
     ///
     /// ```
     /// use slowlane_core::base::Timestamp;
@@ -104,7 +104,7 @@ impl<'o> HttpAnswer<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Ends the answer with a text. The answer to HEAD has no text, only its length.
+    /// Ends the answer with `text` as its body. The answer to HEAD has no body, but states the body's length.
     pub fn end_with(self, text: &str, is_head: bool) {
         let answer = self.number("content-length", text.len() as u64);
         let shown = if is_head { "" } else { text };

@@ -1,4 +1,4 @@
-//! The head of a request (its line and its headers), and the framing of its body (RFC 9112, sections 2 to 6).
+//! The head of a request (request line and headers), and the framing of its body (RFC 9112, sections 2 to 6).
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub enum Refusal {
     TooLarge,
 }
 
-/// A range of bytes in a head. It fits into two `u16`, because a head has at most [`HEAD_BYTES_MAX`] bytes.
+/// A range of bytes in a head. It fits in two `u16`, because a head has at most [`HEAD_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     begin: u16,
@@ -38,7 +38,7 @@ struct Span {
 #[derive(Clone, Debug, Default)]
 pub struct HeaderSlots(ArrayVec<(Span, Span), HEADERS_MAX>);
 
-/// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
+/// A head, borrowed from the bytes of its connection. Header names are in lower case.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpHead<'a> {
     bytes: &'a [u8],
@@ -52,13 +52,13 @@ pub struct HttpHead<'a> {
     pub query: Option<&'a [u8]>,
     pub version: Version,
     pub framing: Framing,
-    /// Whether the client may send further requests on the same connection.
+    /// Whether the client may send more requests on the same connection.
     pub keeps_alive: bool,
 }
 
 impl<'a> HttpHead<'a> {
-    /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its
-    /// headers are converted to lower case in place, and `room` holds their positions.
+    /// The head at the beginning of `bytes`, and the bytes after it; `None` if the head is incomplete. Header names are
+    /// converted to lower case in place, and `room` holds the positions of the headers.
     ///
     /// ```
     /// use slowlane::http::{HeaderSlots, HttpHead};
@@ -123,9 +123,9 @@ impl<'a> HttpHead<'a> {
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
-    /// Reads the framing of the body. It refuses two lengths, a length and chunks, or a coding other than chunks: other
-    /// programs may see the end of the body elsewhere, so a client could hide a request in it (RFC 9112, sections 6.3
-    /// and 11.2).
+    /// Reads the framing of the body. Refuses two lengths, a length with chunks, or a coding other than chunks: other
+    /// programs may see the end of the body elsewhere, so a client could hide a request in the body (RFC 9112, sections
+    /// 6.3 and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {
         let (mut has_close, mut has_keep_alive) = (false, false);
         let mut framing = Framing::None;
@@ -210,7 +210,7 @@ fn refusal(bytes: &[u8]) -> Refusal {
     }
 }
 
-/// Reads a length. It must consist of digits only, so `+5` and `5, 5` are refused.
+/// Reads a length, which must consist of digits only, so `+5` and `5, 5` are refused.
 fn length(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
@@ -225,8 +225,8 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// The length of the body at the beginning of `bytes`, with its framing. `None`: it is incomplete or invalid, so
-    /// nothing after it can be read.
+    /// The length of the body at the beginning of `bytes`, including its framing. `None` if the body is incomplete or
+    /// invalid, so that nothing after it can be read.
     ///
     /// ```
     /// use slowlane::http::Framing;
@@ -245,7 +245,7 @@ impl Framing {
     }
 }
 
-/// The length of a chunked body: its chunks, the empty last one, and the trailers, whose contents are ignored.
+/// The length of a chunked body: its chunks, the empty last chunk, and the trailers, whose contents are ignored.
 fn chunks(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Reads the common forms of conditions in CEL: comparisons of entries of the first descriptor with strings.
+//! Reads common forms of conditions in CEL, which compare entries of the first descriptor with strings.
 
 use nom::branch::alt;
 use nom::bytes::complete::{tag, take_while, take_while1};
@@ -25,7 +25,7 @@ pub(super) enum Test {
 /// The part of a regular expression that matches any text.
 pub(super) const ANYTHING: &str = "(?s:.*)";
 
-/// The tests of a condition, each with its key; all of them must hold. `None`: the condition has another form.
+/// The tests of a condition, each with its key; all of them must hold. `None` if the condition has a different form.
 ///
 /// ```text
 /// descriptors[0].method == 'GET' && descriptors[0]["path"].startsWith("/api/")
@@ -63,7 +63,7 @@ fn comparison(text: &str) -> IResult<&str, fn(String) -> Test> {
     alt((equal, unequal)).parse(text)
 }
 
-/// A regular expression for the whole of each value on which a CEL method returns true. `None` for other methods.
+/// A regular expression that matches exactly the values for which a CEL method returns true. `None` for other methods.
 fn pattern(method: &str, value: &str) -> Option<String> {
     let part = expression_of(value);
     Some(match method {
@@ -75,8 +75,8 @@ fn pattern(method: &str, value: &str) -> Option<String> {
     })
 }
 
-/// Converts an expression that CEL searches anywhere in a value into one that matches the whole value. `None` if it has
-/// blanks, anchors in its middle, or an anchor and a `|`.
+/// Converts an expression that CEL searches for anywhere in a value to one that matches the whole value. `None` if the
+/// expression contains white space, an anchor in its middle, or both an anchor and a `|`.
 fn searched(text: &str) -> Option<String> {
     let begun = text.strip_prefix('^');
     let inner = begun.unwrap_or(text);
@@ -114,7 +114,7 @@ fn word(text: &str) -> IResult<&str, &str> {
     take_while1(|letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter)).parse(text)
 }
 
-/// A string literal in quotes, or a raw one, like `r'\d'`, which keeps its backslashes.
+/// A string literal in quotes, or a raw literal, like `r'\d'`, which keeps its backslashes.
 fn literal(text: &str) -> IResult<&str, String> {
     let quoted = |quote: char| {
         let plain = satisfy(move |letter| letter != quote && letter != '\\' && !letter.is_control());

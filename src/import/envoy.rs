@@ -24,27 +24,27 @@ use crate::proxy::envoy::{UNITS, escaped};
 use slowlane_core::base::{Period, is_same_name};
 use slowlane_core::policy::{LIST_LINES_MAX, Lookup, Method, expression_of};
 
-/// Keys that affect no verdict, each with a note of the effect that is lost.
+/// Keys that affect no verdict, each with a note on the effect that is lost.
 const OTHERS: [(&str, &str); 3] = [
     ("detailed_metric", "no metric for each value: `slowlane top` and the decision log show the keys"),
     ("value_to_metric", "no metric for each value: `slowlane top` and the decision log show the keys"),
     ("metadata", "slowlane's answer names the SLO and the key, but has no metadata of the rule"),
 ];
 
-/// The end of a reason, if the original would not accept the file either.
+/// The end of a reason, if the original program would not accept the file either.
 const REFUSES: &str = "Envoy's rate limit service refuses such a file";
 
 pub(super) const UNCOUNTED: &str =
     "it allows more requests than slowlane can count, so it would never take effect";
 
-/// The keys of a rule that are imported.
+/// The keys that are imported from a rule.
 const READ: &str = "key value rate_limit descriptors shadow_mode quota_mode share_threshold unit unit_multiplier \
     requests_per_unit unlimited name replaces";
 
 pub(super) const RESTART: &str =
     "# Restart slowlane to put these lines in force. [grpc] listen is the address that Envoy queries.\n";
 
-/// The two maps of descriptors and their match methods: one for rules whose values are all exact, one for other rules.
+/// The two maps of descriptors and their match methods, for rules whose values are all exact, and for other rules.
 const MAPS: [(&str, Method); 2] = [("descriptor.map", Method::Str), ("descriptor-reg.map", Method::Reg)];
 
 pub(super) const STORE: &str = "Each slowlane keeps its counts in its own memory instead of Redis. Several slowlanes \
@@ -54,7 +54,7 @@ pub(super) const STORE: &str = "Each slowlane keeps its counts in its own memory
 const BY_DESCRIPTOR: [&str; 2] = ["domain", "descriptor"];
 
 /// The maximum number of rules in all files. Many rules can share one SLO, so there may be more rules than a type has
-/// ids. This many lines fit the maps, and are imported within a second.
+/// ids. This many lines fit in the maps, and are imported within a second.
 const TREE_RULES_MAX: usize = 10 * RULES_MAX;
 
 /// The maximum number of fields in all types together. A request has room for more.
@@ -64,7 +64,7 @@ const FIELDS_OF_TYPES_MAX: usize = 26;
 const CONVERTED: &str =
     "remote_address host path domain descriptor source website base network cost announced";
 
-/// Expresses the rules of all documents, and of the files in ConfigMaps.
+/// Converts the rules of all documents, and of the files in ConfigMaps.
 pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
     let fields = BY_DESCRIPTOR.map(str::to_owned);
     let mut policy = PolicyDraft::new(&found.names, RESTART);
@@ -79,7 +79,7 @@ pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<F
     Ok(if tree.limits == 0 { Vec::new() } else { tree.policy.files() })
 }
 
-/// A level of the tree: a key, and the value that a rule requires for it. If that value is empty, any matches.
+/// A level of the tree: a key, and the value that a rule requires for it. If that value is empty, any value matches.
 #[derive(Clone, Copy)]
 struct Level<'n> {
     key: &'n str,
@@ -172,7 +172,7 @@ impl<'n> RulePath<'n> {
     }
 }
 
-/// The policy so far, and the number of its rules and limits.
+/// The policy so far, and how many rules and limits it has.
 struct DescriptorTree<'f> {
     policy: PolicyDraft,
     rules: usize,
@@ -231,8 +231,8 @@ impl DescriptorTree<'_> {
         Ok(())
     }
 
-    /// The id in the line of a rule; 0 if the rule has no limit. `None`: the rule needs no line, because only
-    /// descriptors below it have limits, or the rule cannot be imported.
+    /// The id in the line of a rule; 0 if the rule has no limit. `None` if the rule needs no line, because only
+    /// descriptors below it have limits, or if it cannot be imported.
     fn rule(&mut self, descriptor: &YamlNode, path: &RulePath<'_>) -> Option<u32> {
         let (line, limit) = (descriptor.line, descriptor.get("rate_limit"));
         self.omit(descriptor, path);
@@ -307,8 +307,8 @@ impl DescriptorTree<'_> {
         options
     }
 
-    /// The SLO of an unlimited rule: one for all such rules with the same options. Descriptors without a rule have SLO
-    /// 0.
+    /// The SLO of an unlimited rule, which all such rules with the same options share. Descriptors without a rule have
+    /// SLO 0.
     fn unlimited(&mut self, limit: &YamlNode, shared: String, path: &RulePath<'_>) -> Option<u32> {
         if !limit.get("unit").is_none() {
             let reason = format!("`unlimited` is combined with `unit`: {REFUSES}");
@@ -331,7 +331,7 @@ impl DescriptorTree<'_> {
         }
     }
 
-    /// The SLO of a rule: one for all rules with the same options and counter.
+    /// The SLO of a rule, which all rules with the same options and counter share.
     fn slo(&mut self, limit: Limit) -> Option<u32> {
         self.limits += 1;
         let id = self.policy.slo(&limit, limit.options.clone());

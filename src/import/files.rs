@@ -104,13 +104,13 @@ pub(super) struct Map {
     pub(super) lines: Vec<(String, u32)>,
 }
 
-/// The order of lookups: those by network first, then from the most specific to the one for every request.
+/// The order of lookups: lookups by network first, then from the most specific lookup to the one for every request.
 pub(super) type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
 /// A policy that is being built.
 #[derive(Clone)]
 pub(super) struct PolicyDraft {
-    /// The names of the files of the original.
+    /// The names of the original's files.
     names: Rc<[String]>,
     /// The comment at the top of the config.
     restart: &'static str,
@@ -165,7 +165,7 @@ impl PolicyDraft {
         Ok(plan)
     }
 
-    /// Adds a rule: an SLO for each limit. Each SLO but the last names the map of the next one in `also=`.
+    /// Adds a rule, with an SLO for each limit. Each SLO except the last names the next SLO's map in `also=`.
     fn add(&mut self, rule: &Rule, place: &ScopeKeys) -> Result<(), String> {
         if rule.limits.len() > CHAIN_MAX {
             return Err(format!("a request can have at most {CHAIN_MAX} SLOs"));
@@ -205,7 +205,7 @@ impl PolicyDraft {
         Ok(())
     }
 
-    /// The type of a limit: the built-in one for its key, or if there is none or another counter uses it, a new one.
+    /// The type of a limit: the built-in type for its key or, if there is none or another counter uses it, a new type.
     pub(super) fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
         let mut key = key.to_vec();
         key.sort();
@@ -382,7 +382,7 @@ pub(super) fn is_field(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with(['-', '.'])
 }
 
-/// Whether a value can be a part of a key: no blank ends it, no `#` makes it a comment, no `+` divides it.
+/// Whether a value can be a part of a key: a blank would end it, `#` would begin a comment, and `+` would divide it.
 pub(super) fn is_key(value: &str) -> bool {
     let is_plain =
         |letter: char| !letter.is_whitespace() && !['+', char::REPLACEMENT_CHARACTER].contains(&letter);

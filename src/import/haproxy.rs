@@ -1,4 +1,4 @@
-//! Imports HAProxy's rules that refuse requests by a rate or a number of connections in a stick table.
+//! Imports HAProxy's rules that refuse requests based on a rate or a number of connections in a stick table.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -85,7 +85,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     Ok(of_rules(found))
 }
 
-/// Adds a rule for each scope, with the limits of all scopes of its section that contain it.
+/// Adds a rule for each scope, with the limits of all scopes in the same section that contain this scope.
 fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), ImportError> {
     let mut seen: Vec<(&str, &Vec<Condition>)> = Vec::new();
     for refusal in refusals {
@@ -103,7 +103,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
             let mut around: Vec<&LimitRule> =
                 refusals.iter().filter(|other| other.section == refusal.section).collect();
             around.retain(|other| other.scopes.iter().any(|outer| covers(outer, scope)));
-            // Of two limits on one counter, the lower one decides.
+            // Of two limits on one counter, the lower limit applies.
             around.sort_by_key(|other| other.most);
             let mut chain: Vec<&LimitRule> = Vec::new();
             for other in around {
@@ -257,7 +257,7 @@ impl<'l> Declared<'l> {
         Ok(LimitRule { section: line.section.clone(), scopes, networks, limit, most })
     }
 
-    /// The limit of an expression like `sc_http_req_rate(0) gt 20`, its number, and the line that tracks its key.
+    /// The limit in an expression like `sc_http_req_rate(0) gt 20`, its number, and the line that tracks the key.
     fn limit(
         &self,
         line: &Line<'_>,
@@ -334,7 +334,7 @@ impl<'l> Declared<'l> {
     }
 }
 
-/// The reason why a line that affects limits by something other than a condition is not imported as it stands.
+/// The reason why a line that affects limits other than by a condition is not imported as it stands.
 fn unknown(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let stores = |word: &&str| word.contains("_rate(") || word.contains("sc_") || word.starts_with("%[sc");
@@ -367,7 +367,7 @@ pub(super) const REFUSED: &str = "HAProxy counts refused requests, too: a client
 
 const DELAY: &str = "To delay requests instead of refusing them, replace `burst=0` with a burst, and remove law= and window=.";
 
-/// Whether a word fetches a counter of a stick table, directly or by a `table_` converter.
+/// Whether a word fetches a counter of a stick table, directly or through a `table_` converter.
 fn is_counter(word: &str) -> bool {
     let looked_up = word.split_once(",table_").map(|(_, fetch)| fetch);
     let fetch = looked_up.unwrap_or(word).split('(').next().unwrap_or_default();
@@ -396,7 +396,7 @@ fn parts(word: &str) -> (&str, &str) {
     }
 }
 
-/// The alternatives of a condition that is not a limit. One of them must match.
+/// The alternatives of a condition that is not a limit. One alternative must match.
 fn conditions(words: &[String]) -> Result<Vec<Condition>, String> {
     let unknown = || format!("no map can express `{}`", words.join(" "));
     let (name, mut values) = words.split_first().ok_or_else(unknown)?;
@@ -441,7 +441,7 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
         ("url32+src", "") => &["source", "url"],
         ("path", "") => &["path"],
         ("method", "") => &["method"],
-        // A constant key: one bucket for all requests.
+        // A constant key means one bucket for all requests.
         ("str" | "int" | "always_true", _) => &[],
         ("hdr" | "req.hdr" | "req.fhdr", header) => {
             let name = header.to_ascii_lowercase().replace('-', "_");
@@ -457,7 +457,7 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
     Ok(fields.iter().map(|field| (*field).to_owned()).collect())
 }
 
-/// The milliseconds of a time in HAProxy's notation: a number without a unit is in milliseconds.
+/// Converts a time in HAProxy's notation to milliseconds, the unit of a number without a unit.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };

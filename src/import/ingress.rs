@@ -1,4 +1,4 @@
-//! Imports the annotations of Ingress objects by which ingress controllers limit requests.
+//! Imports the annotations of Ingress objects that make ingress controllers limit requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub(super) fn read(
     Ok(of_rules(found))
 }
 
-/// Notes as omissions the limits that other objects set, for the whole controller or for a Service.
+/// Reports limits that other objects set, for the whole controller or for a Service, as omissions.
 fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     let (entries, object, reason) = match object.get("kind").text() {
         "ConfigMap" => (object.get("data"), None, "a setting of the whole controller is not imported"),
@@ -96,7 +96,7 @@ fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     }
 }
 
-/// The name of an object after its namespace, like `shop/web`.
+/// An object's namespace and name, like `shop/web`.
 fn name(object: &YamlNode) -> String {
     let metadata = object.get("metadata");
     format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text())
@@ -111,7 +111,7 @@ fn is_of_limits(key: &str, text: &str) -> bool {
     is_of_limits && !key.ends_with("/last-applied-configuration")
 }
 
-/// The annotations of one object that are about limits, by controller and name without prefix. Each has its line and
+/// The annotations of one object that are about limits, by controller and unprefixed name, each with its line and
 /// value.
 type Annotations<'n> = BTreeMap<(Controller, &'n str), (FileLine, &'n str)>;
 
@@ -142,7 +142,7 @@ fn ingress(
     let scopes = scopes(object, found, &given);
     let is_for_all = scopes.iter().any(|scope| host(scope).is_empty());
     let hosts: BTreeSet<String> = scopes.iter().map(|scope| host(scope).to_owned()).collect();
-    // Objects for different hosts have different keys. Each further object for a host needs its own counter.
+    // Objects for different hosts have different keys. Each additional object for a host needs its own counter.
     let object_of_host = hosts.iter().filter_map(|host| objects.get(host)).max().map_or(0, |last| last + 1);
     let limits = limits(&given, &name, is_for_all, object_of_host, found);
     if !limits.is_empty() {
@@ -198,7 +198,7 @@ fn scopes(object: &YamlNode, found: &mut ImportFindings, given: &Annotations<'_>
                 ("" | "/", kind) if kind != "Exact" => add(None),
                 (path, "Exact") => add(Some(Match::Exact(path.to_owned()))),
                 (path, "Prefix") => {
-                    // `/a` matches the path /a and those below it, but not /ab.
+                    // `/a` matches the path /a and the paths below it, but not /ab.
                     let path = path.trim_end_matches('/');
                     add(Some(Match::Exact(path.to_owned())));
                     add(Some(Match::Prefix(format!("{path}/"))));

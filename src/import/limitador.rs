@@ -35,7 +35,7 @@ const HITS: &str = "slowlane counts a refused request with more than one hit in 
 const PLUS: &str =
     "If another value of a request contains a +, a condition with != always holds for the request.";
 
-/// Expresses the limits of all documents, and of the files in ConfigMaps.
+/// Converts the limits of all documents, and of the files in ConfigMaps.
 pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
     [STORE, EACH, HITS].into_iter().for_each(|difference| found.differs(difference));
     let (policy, asked, known) = (PolicyDraft::new(&found.names, RESTART), Vec::new(), BTreeSet::new());
@@ -54,13 +54,13 @@ pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<F
 /// The limits so far, and the lookups that add them.
 struct AddedLimits<'f> {
     policy: PolicyDraft,
-    /// For each lookup: the exact values, by field, that each of its limits requires.
+    /// For each lookup, the exact values that each of its limits requires, by field.
     asked: Vec<Vec<BTreeMap<String, String>>>,
     known: BTreeSet<(String, String, Vec<String>, Vec<String>)>,
     found: &'f mut ImportFindings,
 }
 
-/// The values of a field to which a limit applies: those that pass the test, except the excluded ones.
+/// The values of a field to which a limit applies: the values that pass the test, except the excluded values.
 #[derive(Clone, Debug, Default)]
 struct FieldScope {
     wanted: Option<Test>,
@@ -167,7 +167,7 @@ impl AddedLimits<'_> {
         Ok(field.to_owned())
     }
 
-    /// Adds a limit to a lookup each of whose limits requires another value of some field, or else to a new lookup.
+    /// Adds a limit to a lookup whose limits all require a different value of some field, or else to a new lookup.
     fn add(&mut self, limit: &Limit, scope: &Scope) -> Result<(), String> {
         let (fields, method, lines) = lines(scope);
         if method == Method::Reg && lines.len() > 1 {

@@ -27,7 +27,7 @@ pub use rule::Omission;
 use rule::{FileLine, ImportFindings};
 use yaml::YamlNode;
 
-/// The maximum size of all files of an import together, in bytes.
+/// The maximum total size of the files of an import, in bytes.
 pub const BYTES_MAX: usize = 4 << 20;
 
 /// The maximum number of limits, exceptions and scopes in one import: a type has no more ids than this.
@@ -50,7 +50,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Recognises the program to which a configuration belongs. `None`: nothing in the text shows it.
+    /// Recognises the program to which a configuration belongs. `None` if nothing in the text shows the program.
     fn of(text: &str) -> Option<Program> {
         let starts = |words: &[&str]| {
             let first = |line: &str| words.iter().any(|word| line.trim_start().starts_with(word));
@@ -144,7 +144,7 @@ pub fn import(text: &str, program: Option<Program>) -> Result<Written, ImportErr
     import_files(&Input { texts: vec![(PathBuf::new(), text.to_owned())], included: None }, program)
 }
 
-/// Expresses the limits of a configuration of one or more files as a policy.
+/// Converts the limits in a configuration of one or more files to a policy.
 ///
 /// # Errors
 /// As for [`import`].

@@ -18,7 +18,7 @@ use crate::proxy::nginx_files::{NginxFiles, Placed};
 /// A zone: the fields of its key, and its rate.
 struct Zone {
     key: Vec<String>,
-    /// A number of requests, and the seconds for them: 10r/m is `(10, 60)`. `None`: a zone of `limit_conn`.
+    /// A number of requests, and a number of seconds: 10r/m is `(10, 60)`. `None` for a zone of `limit_conn`.
     rate: Option<(u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ struct LimitsInForce<'d> {
 /// The `limit_req` and the `limit_conn` directives in force, in this order.
 type InheritedLimits<'d> = [LimitsInForce<'d>; 2];
 
-/// One more than the limits that a request can have, so that an excess is noticed. Further directives are not read.
+/// One more than the number of limits that a request can have, so that an excess is noticed. The rest is not read.
 const LIMITS_MAX: usize = 4;
 
 /// The limits in force inside a block. A block with directives of its own does not inherit the outer ones of the same
@@ -95,7 +95,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
         reader.server(server, &level, defaults.contains(&number))?;
     }
     if servers.is_empty() {
-        // If there is no `server`, the text is the content of a `server`, or of an `http` that has none.
+        // Without a `server`, the text is the content of a `server` block, or of an `http` block that has no `server`.
         reader.locations(&root, &level, &[])?;
     }
     let limits = || reader.found.rules.iter().flat_map(|rule| &rule.limits);
@@ -107,7 +107,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     Ok(of_rules(reader.found))
 }
 
-/// The input files with all that they include, and the paths of those that cannot be read.
+/// The input files and all files that they include, and the paths of the files that cannot be read.
 fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportError> {
     let unread = RefCell::new(BTreeSet::new());
     let main: Vec<&Path> = input.texts.iter().map(|(path, _)| &**path).collect();
@@ -168,8 +168,8 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
 
 const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, with that server's limits. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
 
-/// The servers that get the requests for unknown hosts: at each address, the one that is named as the default server,
-/// or else the first.
+/// The servers that get requests for unknown hosts: at each address, the server that is named as the default, or else
+/// the first server.
 fn default_servers(servers: &[Vec<Placed<'_>>]) -> BTreeSet<usize> {
     let mut defaults: BTreeMap<String, (bool, usize)> = BTreeMap::new();
     for (number, server) in servers.iter().enumerate() {
@@ -202,8 +202,8 @@ impl<'f> Reader<'f> {
         self.found.omit(self.line(directive), directive.source().trim_end(), reason);
     }
 
-    /// Notes as omissions this directive and those inside it, if they limit requests, change which client is counted,
-    /// or include a file that cannot be read.
+    /// Reports this directive and the directives inside it as omissions if they limit requests, change which client is
+    /// counted, or include a file that cannot be read.
     fn note(&mut self, directive: Placed<'f>, block: &str, is_stream: bool, unread: &BTreeSet<PathBuf>) {
         if let Some(reason) = unknown(&directive.words(), block, is_stream) {
             self.omit(directive, reason);
@@ -404,7 +404,7 @@ const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request per 
 const CUT: &str = "slowlane delays a request by at most 20 s, the longest delay that its HAProxy files allow as \
                    shipped. A request that would wait longer in nginx is refused.";
 
-/// The fields that make up a key. A key without variables is one bucket for all requests.
+/// The fields that make up a key. A key without variables means one bucket for all requests.
 pub(super) fn key_fields(key: &str) -> Result<Vec<String>, String> {
     let names = key.split('$').skip(1).map(|rest| {
         let rest = rest.trim_start_matches('{');

@@ -55,7 +55,7 @@ pub(super) type Condition = (String, Match);
 /// A limit, as the options of an SLO.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Limit {
-    /// The counter of the original. Limits share a bucket if they have the same counter and key.
+    /// The original's counter. Limits share a bucket if they have the same counter and key.
     pub(super) counter: String,
     /// The fields of the key.
     pub(super) key: Vec<String>,
@@ -161,7 +161,7 @@ impl ImportFindings {
     }
 }
 
-/// A part of the original in one short line without control characters.
+/// A part of the original on one short line without control characters.
 pub(super) fn quoted(text: &str) -> String {
     cut(text, QUOTED_CHARS_MAX)
 }
@@ -171,7 +171,7 @@ fn cut(text: &str, chars_max: usize) -> String {
     shown(if begin.len() < text.len() { begin + "…" } else { begin })
 }
 
-/// Whether every request that meets the conditions of `inner` meets those of `outer`.
+/// Whether every request that meets the conditions of `inner` also meets the conditions of `outer`.
 pub(super) fn covers(outer: &[Condition], inner: &[Condition]) -> bool {
     outer.iter().all(|(field, outer)| inner.iter().any(|(name, inner)| name == field && is_in(inner, outer)))
 }
@@ -199,7 +199,7 @@ pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
     }
 }
 
-/// The options that allow `count` requests in each window of a period. `None`: slowlane cannot count so many.
+/// The options that allow `count` requests in each window of a period. `None` if slowlane cannot count that many.
 pub(super) fn windows(count: u32, period: Period, reset: &str, others: &str) -> Option<String> {
     let options = match count {
         0 => format!("burst=0 rate=0/{period}{others}"),

@@ -1,4 +1,4 @@
-//! The clock of a process. The daemon creates only one.
+//! The clock of a process. The daemon creates only one clock.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
 
@@ -15,14 +15,14 @@ static SHIFT: AtomicI64 = AtomicI64::new(0);
 /// The wall clock that calendar quotas follow.
 pub const WALL: WallShift = WallShift::of(&SHIFT);
 
-/// Calendar quotas ignore a smaller step, in nanoseconds: nobody would notice the difference.
+/// Calendar quotas ignore steps smaller than this, in nanoseconds: the difference would not be noticed.
 const STEP_MIN: i64 = 1_000_000_000;
 
-/// A monotonic clock that starts with the time of the wall clock.
+/// A monotonic clock that starts at the wall clock's time.
 ///
-/// Later steps of the wall clock do not affect it. Its zero is 1970, so it can represent past moments, such as a full
-/// burst ago. Moments remain comparable after a restart. A wall clock before 1990 has not been set. In that case, this
-/// clock starts in 1990: a full burst may be ten years ago.
+/// Later steps of the wall clock do not affect this clock. Its zero is 1970, so it can represent past moments, such as
+/// one full burst ago. Moments remain comparable after a restart. A wall clock that shows a time before 1990 has not
+/// been set; this clock then starts in 1990, because a full burst may be ten years ago.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -56,7 +56,7 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
-    /// Makes calendar quotas follow a step of the wall clock by a second or more. Returns the step in nanoseconds.
+    /// Makes calendar quotas follow a step of the wall clock of a second or more. Returns the step in nanoseconds.
     pub fn follow_wall(&self) -> Option<i64> {
         let shift = self.shift_to(Clock::wall());
         let step = shift - SHIFT.load(Relaxed);
@@ -80,7 +80,7 @@ impl Clock {
         self.started_at + self.started.elapsed()
     }
 
-    /// Time since the start.
+    /// The time since startup.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }

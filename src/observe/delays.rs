@@ -19,7 +19,7 @@ const OCTAVES: usize = 20;
 
 const BUCKETS: usize = (OCTAVES - PARTS.ilog2() as usize + 1) * PARTS as usize;
 
-/// The number of delays by length. Counting one takes two atomic operations.
+/// The number of delays by length. Counting a delay takes two atomic operations.
 ///
 /// ```text
 ///  bucket   0    1   …   15     16  …   31      32  …      47      48  …
@@ -49,14 +49,14 @@ impl Delays {
     }
 }
 
-/// The bucket of a delay. Rounded up to whole milliseconds, the delay is above the bucket's first bound and at most its
-/// second.
+/// The bucket of a delay. Rounded up to whole milliseconds, the delay is above the bucket's lower bound and at most its
+/// upper bound.
 fn bucket(delay: Duration) -> usize {
     let above_ms = delay.as_nanos().div_ceil(1_000_000).saturating_sub(1);
     bin(above_ms.min((1 << OCTAVES) - 1) as u64, PARTS)
 }
 
-/// Number of delays in each bucket.
+/// The number of delays in each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayCounts([u64; BUCKETS]);
 
@@ -67,7 +67,7 @@ impl Default for DelayCounts {
 }
 
 impl DelayCounts {
-    /// Delays counted after `earlier`.
+    /// The delays counted after `earlier`.
     pub fn since(&self, earlier: &DelayCounts) -> DelayCounts {
         DelayCounts(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
     }

@@ -1,4 +1,4 @@
-//! Groups of metrics: those that every slowlane has, and those of clusters, token servers, state files, peers and TLS.
+//! Groups of metrics: one for every slowlane, and one each for clusters, token servers, state files, peers and TLS.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -18,7 +18,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The interval at which a shutdown checks the queue, and at which a write to a full non-blocking output is retried.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Handle used by all threads. It never waits: if the queue is full, the line is dropped and counted.
+/// The handle that all threads use. It never waits: if the queue is full, the line is dropped and counted.
 #[derive(Clone, Debug)]
 pub(super) struct LineQueue {
     lines: SyncSender<Vec<u8>>,
@@ -75,12 +75,12 @@ fn run(queued: &Receiver<Vec<u8>>, lines_max: usize, unwritten: &AtomicUsize, wr
     }
 }
 
-/// An output for lines, with counters of the lines that were written and of those that were lost.
+/// An output for lines, with counters of written lines and of lost lines.
 pub(super) struct LineOutput {
     out: Box<dyn Write + Send>,
     written: Counter,
     lost: Counter,
-    /// The last write may have stopped in the middle of a line.
+    /// Whether the last write may have stopped in the middle of a line.
     is_torn: bool,
 }
 
@@ -100,7 +100,7 @@ impl LineOutput {
         written
     }
 
-    /// Like `Write::write_all`, but for an output that may be non-blocking. On an error, `bytes` has the unwritten
+    /// Like `Write::write_all`, but for an output that may be non-blocking. After an error, `bytes` has the unwritten
     /// part.
     fn write_all(&mut self, bytes: &mut &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {

@@ -41,18 +41,18 @@ pub struct Metrics {
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
     pub decision_log: DecisionLogMetrics,
-    /// None: this slowlane is not in a cluster.
+    /// `None` if this slowlane is not in a cluster.
     pub cluster: Option<ClusterMetrics>,
     pub token_server: Option<TokenServerMetrics>,
-    /// None: no state is kept in a file.
+    /// `None` if no state is kept in a file.
     pub state: Option<StateMetrics>,
-    /// None: no listener has TLS.
+    /// `None` if no listener has TLS.
     pub tls: Option<TlsMetrics>,
     /// The connections of the listener for peers.
     pub peer_connections: ConnectionMetrics,
-    /// None: slowlane neither listens for peers nor connects to any.
+    /// `None` if slowlane neither listens for peers nor connects to any.
     pub peers: Option<PeersMetrics>,
-    /// The start of the process, since 1970. None: slowlane runs as part of another program.
+    /// The start of the process, as the time since 1970. `None` if slowlane runs as part of another program.
     pub started: Option<Duration>,
 }
 
@@ -70,18 +70,18 @@ pub struct ConnectionMetrics {
 #[derive(Clone, Debug)]
 pub struct DecisionLogMetrics {
     pub lines: Counter,
-    /// The limit of lines per second was reached.
+    /// Dropped because the limit on lines per second was reached.
     pub dropped_rate: Counter,
-    /// The queue of the writer was full.
+    /// Dropped because the writer's queue was full.
     pub dropped_queue: Counter,
-    /// The write failed.
+    /// Dropped because the write failed.
     pub dropped_write: Counter,
 }
 
-/// Ends of requests that proxies have reported, by their effect.
+/// The ends of requests that proxies have reported, by the effect of the report.
 #[derive(Clone, Debug)]
 pub struct EndMetrics {
-    /// The request is no longer counted.
+    /// The request is no longer counted from now on.
     pub counted: Counter,
     /// The request was no longer counted: it had ended before, or its lease had expired.
     pub late: Counter,
@@ -93,7 +93,7 @@ pub struct EndMetrics {
     pub unmeasured: Counter,
 }
 
-/// SPOP frames by type: frames from HAProxy, and the ACKs sent to it.
+/// SPOP frames by type: frames from HAProxy, and the ACKs sent to HAProxy.
 #[derive(Clone, Debug)]
 pub struct FrameMetrics {
     pub hello: Counter,
@@ -210,14 +210,14 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
 ///
 /// Pages of counters are indexed by SLO id, so counting needs no policy. A pass or a denial takes one atomic operation.
-/// A page of ids from 10240 on is allocated at the first verdict for one of them.
+/// A page of ids from 10240 on is allocated at the first verdict for any of these ids.
 #[derive(Debug)]
 pub struct Verdicts {
     pub delays: Arc<Delays>,
     pages: Box<[OnceLock<CountsPage>; PAGES]>,
 }
 
-/// The number of pages for all ids, and the number of ids in a page: powers of two.
+/// The number of pages for all ids, and the number of ids in a page: both are powers of two.
 const PAGES: usize = 1_024;
 const PAGE_SLOS: usize = 1_024;
 
@@ -230,8 +230,8 @@ type CountsPage = Box<[SloCounts; PAGE_SLOS]>;
 struct SloCounts {
     given: KindCounts,
     shadow: KindCounts,
-    /// The sum of the SLO's delays: divided by their number, it gives the mean. A histogram for each SLO would be 23
-    /// series instead of one.
+    /// The sum of the SLO's delays; divided by the number of delays, it gives the mean. A histogram for each SLO would
+    /// be 23 series instead of one.
     delays_us: AtomicU64,
 }
 
@@ -240,7 +240,7 @@ type KindCounts = [AtomicU64; 3];
 impl Default for Verdicts {
     fn default() -> Verdicts {
         let pages = Box::new([const { OnceLock::new() }; PAGES]);
-        // The pages of the usual ids are allocated now, so that decisions allocate no memory.
+        // The pages of the usual ids are allocated up front, so that decisions allocate no memory.
         pages.iter().take(10).for_each(|page| _ = page.set(no_counts()));
         Verdicts { delays: Arc::default(), pages }
     }
@@ -289,7 +289,7 @@ impl Verdicts {
         self.counted().map(|(slo, counts)| (slo, read(&counts.shadow))).filter(has_any)
     }
 
-    /// The number of all verdicts given.
+    /// The total number of verdicts given.
     pub fn total(&self) -> u64 {
         self.given().flat_map(|(_, counts)| counts).sum()
     }

@@ -29,7 +29,7 @@ impl Observer {
 
     /// Counts and logs the decisions on a batch. Notes the requests' fields, the groups of a sample and throttled keys.
     ///
-    /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
+    /// `fields` gives the fields of a request for the log: over HTTP all fields, and over SPOP the fields that the
     /// policy uses. `throttle` has the entries of the keys.
     #[inline]
     pub fn decided<'a, F>(
@@ -58,7 +58,7 @@ impl Observer {
         }
     }
 
-    /// Notes the groups of some requests of a batch: the one at index `first`, and every `step`-th after it.
+    /// Notes the groups of some requests of a batch: the request at index `first`, and every `step`-th after it.
     #[inline(never)]
     fn note_groups(
         &self,

@@ -25,7 +25,7 @@ pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: i
     }
 }
 
-/// The panic itself has already been reported.
+/// Logs that work has stopped. The panic itself has already been reported.
 fn report(name: &str) {
     tracing::error!("a bug has stopped {name}; it restarts in {} s", PAUSE.as_secs());
 }

@@ -5,7 +5,7 @@ use std::{env, process};
 
 use sd_notify::NotifyState;
 
-/// The maximum number of characters of a status, which fit a datagram: `systemctl status` shows no more in a line.
+/// The maximum number of characters of a status, which fit in a datagram: `systemctl status` shows no more on a line.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
@@ -15,7 +15,7 @@ pub(crate) fn ready() {
 
 /// Reports that a requested reload has begun; [`ready`] reports its end.
 ///
-/// The message has the time, which `Type=notify-reload` needs to match the reload with its signal.
+/// The message contains the time, which `Type=notify-reload` needs to match the reload with its signal.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => report(&[NotifyState::Reloading, now]),
@@ -58,7 +58,7 @@ fn report(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The first line of a text, cut, without control characters: further lines would be separate messages to systemd.
+/// The first line of a text, cut, and without control characters: other lines would be separate messages to systemd.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

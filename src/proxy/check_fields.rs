@@ -19,7 +19,7 @@ const PAGE: &[u8] = b"page";
 const PAGE_BYTES_MAX: usize = 64;
 const SOURCE_HEADER: &str = "x-slowlane-source";
 
-/// The maximum number of hops that are examined. If all of them are trusted, the last one counts as the client.
+/// The maximum number of hops that are examined. If all of them are trusted, the last hop is taken as the client.
 const HOPS_MAX: usize = 32;
 
 pub(super) const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -29,7 +29,7 @@ const FORWARDED_URI: &str = "x-forwarded-uri";
 
 /// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. There are at most [`FIELDS_MAX`] of them.
 ///
-/// Empty headers are skipped. If two headers have the same name, the first counts. All values are text; the policy
+/// Empty headers are skipped. If two headers have the same name, the first is used. All values are text; the policy
 /// parses addresses.
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Its headers `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill
@@ -71,13 +71,13 @@ fn forwarded<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> {
     forwarded.into_iter().filter_map(move |(name, value)| unless_named(head, name, value?))
 }
 
-/// A field, unless it is empty or an `X-Slowlane-` header sets it.
+/// A field, unless its value is empty or an `X-Slowlane-` header sets the field.
 fn unless_named<'a>(head: &HttpHead<'a>, name: &'static [u8], value: &'a [u8]) -> Option<Field<'a>> {
     let is_named = || named(head).any(|field| is_same_name(field.name, name));
     (!value.is_empty() && !is_named()).then_some(Field { name, value: Value::Text(value) })
 }
 
-/// The last address of the last `X-Forwarded-For`, which the querying proxy added. Clients can forge earlier ones.
+/// The last address of the last `X-Forwarded-For`, which the querying proxy added. Clients can forge earlier addresses.
 fn forwarded_source<'a>(head: &HttpHead<'a>) -> Option<&'a [u8]> {
     let last = head.all(FORWARDED_FOR).next_back()?;
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
@@ -87,7 +87,7 @@ fn forwarded_source<'a>(head: &HttpHead<'a>) -> Option<&'a [u8]> {
 ///
 /// The first hop is `X-Slowlane-Source`, the peer of the querying proxy. The next hops are the entries of
 /// `X-Forwarded-For`, from the right: each proxy has added its own peer to that header. The client is the first hop
-/// that is not in a trusted network, or the last of all. The client may have written the entries to its left.
+/// that is not in a trusted network, or else the last hop. The client may have written all later hops.
 ///
 /// Without `X-Slowlane-Source`, the querying proxy must have added an entry, as with `deny=429`: otherwise the client
 /// may have written the last entry.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use slowlane_core::base::{Amount, AmountError, Ending};
 
-/// The ticket and the measures in a line. `None`: it has no ticket, or one that a client may have written.
+/// The ticket and the measures in a line. `None` if it has no ticket, or a ticket that a client may have written.
 ///
 /// A line of text begins with its ticket, perhaps after a syslog prefix. The measures follow the ticket, each after a
 /// space, and end before the first word that is not a measure. `seconds` may be a list in quotes, as nginx writes it.
@@ -22,9 +22,9 @@ use slowlane_core::base::{Amount, AmountError, Ending};
 /// assert!(read(b"192.0.2.7 - ticket=5-2001.7 [29/Nov/2026:12:00:00 +0000] \"GET / HTTP/1.1\" 200 3").is_none());
 /// ```
 ///
-/// A line that begins with a brace is JSON: the ticket and the measures are fields at its top level, under the names
-/// that Caddy, Traefik, Envoy or nginx use. These programs can escape what clients send, but JSON written by a text
-/// format may not be escaped. So the ticket must come first, unless the first key is one of Caddy, Traefik or Envoy.
+/// A line that begins with a brace is JSON: the ticket and the measures are fields at its top level, under the names of
+/// Caddy, Traefik, Envoy or nginx. These programs can escape what clients send, but JSON written by a text format may
+/// not be escaped. So the ticket must come first, unless the first key is one that Caddy, Traefik or Envoy writes.
 ///
 /// ```
 /// # use slowlane::proxy::end_line::read;

@@ -1,5 +1,5 @@
 //! Envoy's gRPC services: reads requests from descriptors or attributes, writes decisions as their responses, and reads
-//! the ends of requests from its access log.
+//! the ends of requests from Envoy's access log.
 
 use grpc::accesslog::{CommonProperties, HttpEntry, LogMessage};
 use grpc::auth::{Allowed, AuthAnswer, CheckRequest, CheckResponse, Denied, HeaderOption, NumberedStatus};
@@ -40,8 +40,8 @@ const ENTRIES_MAX: usize = 1_000;
 /// The entry, or the context extension, that requests the headers `RateLimit` and `RateLimit-Policy`: `ratelimit: on`.
 const ASKS_QUOTA: (&[u8], &[u8]) = (b"ratelimit", b"on");
 
-/// The origins of fields that have another name in Envoy: each field, and the descriptor key or header that holds its
-/// value.
+/// The origins of fields that have a different name in Envoy: each field, and the descriptor key or header that holds
+/// its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(pub Vec<(String, String)>);
 
@@ -61,7 +61,7 @@ impl Origins {
 /// Checks a request of the rate limit service.
 ///
 /// # Errors
-/// No descriptor, too many descriptors or entries, a domain or key that is not UTF-8, or hits that are no `uint32`.
+/// No descriptor, too many descriptors or entries, a domain or key that is not UTF-8, or hits that are not a `uint32`.
 pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     let invalid = |message| Err(GrpcStatus::new(StatusCode::InvalidArgument, message));
     let entries = || request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
@@ -85,7 +85,7 @@ pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     }
 }
 
-/// The fields of one descriptor. Of two entries with one key, the first counts; the field `descriptor` has both.
+/// The fields of one descriptor. If two entries have the same key, the first is used; the field `descriptor` has both.
 pub fn descriptor_fields<'a>(
     request: &'a RateLimitRequest,
     descriptor: &'a Descriptor,
@@ -93,7 +93,7 @@ pub fn descriptor_fields<'a>(
     origins: &'a Origins,
 ) -> impl Iterator<Item = Field<'a>> {
     let domain = Field { name: b"domain", value: Value::Text(&request.domain) };
-    // A descriptor without a number of hits has that of the request, where 0 means that none is given.
+    // A descriptor without a number of hits has the request's number, where 0 means that none is given.
     let of_request = Some(request.hits_addend).filter(|&hits| hits > 0);
     let cost = descriptor.hits_addend.or(of_request);
     let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost as i64) });
@@ -105,8 +105,8 @@ pub fn descriptor_fields<'a>(
     cost.into_iter().chain([domain, whole]).chain(named).filter(has_value).take(FIELDS_MAX)
 }
 
-/// All entries of a descriptor in their order: `message_type=marketing,to_number=2061234567`. Escapes keep each value
-/// whole, whatever a client writes into it.
+/// All entries of a descriptor in order: `message_type=marketing,to_number=2061234567`. Escaping keeps each value
+/// whole, whatever a client puts in it.
 pub fn descriptor_text(descriptor: &Descriptor) -> String {
     let mut text = String::new();
     for entry in &descriptor.entries {
@@ -121,7 +121,7 @@ pub fn escaped(bytes: &[u8]) -> PercentEncode<'_> {
     percent_encode(bytes, IN_DESCRIPTOR)
 }
 
-/// The characters to escape: they would end a value, or the key of a map.
+/// The characters to escape, which would otherwise end a value or the key of a map.
 const IN_DESCRIPTOR: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'=').add(b'%').add(b'#');
 
 /// The SLO for a limit in the descriptor itself, which applies whatever the policy says.
@@ -132,7 +132,7 @@ pub fn own_slo(descriptor: &Descriptor) -> Option<Slo> {
     let line = format!("burst=0 rate={requests_per_unit}/{period} law=fixed-window reset=calendar");
     let closed = || Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s");
     let slo = if requests_per_unit == 0 { closed() } else { Slo::parse(SloId::DEFAULT, &line) };
-    // A limit that is too high for slowlane to count limits nothing.
+    // A limit that is too high for slowlane to count has no effect.
     slo.or_else(|_| Slo::parse(SloId::DEFAULT, UNLIMITED_LINE)).ok()
 }
 
@@ -156,7 +156,7 @@ pub(crate) const UNITS: [(&str, Period, Unit); 7] = [
 ];
 
 /// The fields in the attributes of a request: those with an [origin](Origins), the context extensions, and `source`,
-/// `website`, `method`, `path` and `page`. Of two fields with one name, the first counts.
+/// `website`, `method`, `path` and `page`. If two fields have the same name, the first is used.
 pub fn attribute_fields<'a>(
     request: &'a CheckRequest,
     origins: &'a Origins,
@@ -195,14 +195,14 @@ pub fn asks_quota<'a>(mut fields: impl Iterator<Item = Field<'a>>) -> bool {
     fields.any(|field| field.name == name && field.value == Value::Text(on))
 }
 
-/// The decision on one descriptor, and the facts about its SLO that its status reports.
+/// The decision on one descriptor, and the facts about its SLO that the status of the descriptor reports.
 #[derive(Debug)]
 pub struct DescriptorRuling {
     pub decision: Decision,
     pub is_quota: bool,
     /// Whether the policy names an SLO without a limit for the descriptor. False for a descriptor without a rule.
     pub is_unlimited: bool,
-    /// `None`: the SLO counts work, or has no limit.
+    /// `None` if the SLO counts work, or has no limit.
     pub rate: Option<Rate>,
     pub name: String,
     /// The time until the whole quota is available again.
@@ -210,7 +210,7 @@ pub struct DescriptorRuling {
 }
 
 impl DescriptorRuling {
-    /// The ruling on a descriptor whose SLO is replaced by that of another descriptor: it passes, uncounted.
+    /// The ruling on a descriptor whose SLO another descriptor's SLO replaces: the descriptor passes, uncounted.
     pub fn replaced(at: Timestamp) -> DescriptorRuling {
         let unasked = Judged {
             slo: SloId::DEFAULT,
@@ -247,15 +247,15 @@ impl DescriptorRuling {
     }
 }
 
-/// The ruling that decides about the request: the strictest one. A used-up quota refuses a request only if all its
-/// quotas are used up.
+/// The ruling that applies to the request: the strictest one. A quota that is used up refuses a request only if all
+/// quotas of the request are used up.
 pub fn deciding(limited: &[DescriptorRuling]) -> Option<&DescriptorRuling> {
     let are_used_up = limited.iter().filter(|one| one.is_quota).all(DescriptorRuling::is_over);
     let counts = |one: &&DescriptorRuling| !one.is_quota || are_used_up || !one.is_over();
     limited.iter().filter(counts).max_by_key(|one| one.decision.verdict)
 }
 
-/// The response of the rate limit service. `quota` is that of the deciding descriptor, if the request asks for one.
+/// The response of the rate limit service. `quota` is the deciding descriptor's quota, if the request asks for quotas.
 pub fn rate_limited(
     limited: &[DescriptorRuling],
     decision: &Decision,
@@ -285,7 +285,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
         }
         Verdict::Pass | Verdict::Delay(_) => {
             let delay = delay(decision);
-            // Envoy sets headers before it removes others, so the header of a delay must not be among those removed.
+            // Envoy sets headers before it removes others, so it must not be told to remove the delay's header.
             let forged = FAULT_HEADERS.iter().filter(|name| delay.is_none() || **name != DELAY);
             let allowed = Allowed {
                 headers_to_remove: forged.map(|&name| name.into()).collect(),
@@ -305,7 +305,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
 /// The number of this status in `google.rpc.Code`.
 const RESOURCE_EXHAUSTED: i32 = StatusCode::ResourceExhausted.number() as i32;
 
-/// The header that makes the fault filter hold the request, if it has to wait.
+/// The header that makes the fault filter hold the request, if the request has to wait.
 fn delay(decision: &Decision) -> Option<HeaderValue> {
     let delay_ms = decision.verdict.delay_ms();
     (delay_ms > 0).then(|| HeaderValue::new(DELAY, delay_ms.to_string()))
@@ -323,7 +323,7 @@ fn response_headers(decision: &Decision, quota: Option<Quota>) -> impl Iterator<
     retry_after.into_iter().chain(limit).chain(policy)
 }
 
-/// The facts of a decision, for the access log and for further filters.
+/// The facts of a decision, for the access log and for later filters.
 fn metadata(decision: &Decision, ticket: Option<&Ticket>, secret: KeySecret) -> Struct {
     let facts = Struct::default()
         .text("verdict", decision.verdict.name())
@@ -339,7 +339,7 @@ fn metadata(decision: &Decision, ticket: Option<&Ticket>, secret: KeySecret) -> 
 /// The ticket and the measures of each request whose end is in the message.
 ///
 /// The ticket is in the dynamic metadata, where no client can write: `ticket` of a gRPC answer, or the header of an
-/// HTTP answer. Without one there, the ticket in a request header counts, if the operator logs that header.
+/// HTTP answer. If there is none, the ticket in a request header is used, if the operator logs that header.
 pub fn ends(message: &LogMessage) -> impl Iterator<Item = (&str, Ending)> {
     message.http.iter().flat_map(|http| &http.entries).filter_map(|entry| {
         let common = entry.common.as_ref().filter(|common| common.is_end())?;
@@ -356,7 +356,7 @@ fn ticket<'a>(entry: &'a HttpEntry, common: &'a CommonProperties) -> Option<&'a 
     str::from_utf8(ticket).ok()
 }
 
-/// The measures of a request. The application's time ends with its last byte, or with the request if it sent none.
+/// The measures of a request. The application's time ends with its last byte, or with the request if it sent no bytes.
 fn ending(common: &CommonProperties) -> Ending {
     let micros = |elapsed: Option<ProtoDuration>| elapsed.map(ProtoDuration::micros);
     let end = micros(common.from_upstream).or(micros(common.duration)).unwrap_or(0);

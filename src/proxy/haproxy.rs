@@ -1,7 +1,8 @@
 //! HAProxy's SPOE messages as queries, and decisions as HAProxy's variables.
 //!
-//! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and
-//! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `turn`, `ticket`, `end` and `policy`.
+//! The names match the files in `haproxy/`: the messages `request`, `hold`, `abandoned` and `response`, and the
+//! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `turn`, `ticket`, `end` and
+//! `policy`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -88,9 +89,9 @@ enum Role {
 
 /// Reads the query of a NOTIFY.
 ///
-/// The first of several queries counts. Messages with unknown names are ignored, and so are unknown arguments of
-/// messages other than `request`. `field` gets each field of a request as it is read, even if an invalid part follows,
-/// and with each the note that is kept for its name.
+/// If there are several queries, the first is used. Messages with unknown names are ignored, and so are unknown
+/// arguments of messages other than `request`. `field` gets each field of a request as it is read, even if an invalid
+/// part follows, and with each field the note that is kept for its name.
 ///
 /// # Errors
 /// A part of the NOTIFY is unreadable.
@@ -111,7 +112,7 @@ pub fn question<'a>(
     question_of_several(question, messages, arguments, &mut field)
 }
 
-/// Reads the messages after the first one. Usually there are none.
+/// Reads the messages after the first one. Usually there are no more messages.
 #[cold]
 fn question_of_several<'a>(
     mut question: Question<'a>,
@@ -160,7 +161,7 @@ fn other<'a>(message: Message<'_, 'a>) -> Result<Question<'a>, Error> {
     }
 }
 
-/// Reads a request. This is a separate function: together with the other messages, its values would not stay in
+/// Reads a request. This is a separate function, because together with the other messages, its values would not stay in
 /// registers.
 #[inline(never)]
 fn request<'a>(
@@ -312,7 +313,7 @@ fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYT
 
 /// Appends the answer to a finished `hold`: `pass`, or the configured verdict if holding was impossible.
 ///
-/// HAProxy's `hold` group has another variable prefix, so the variables of the verdict keep their values.
+/// HAProxy's `hold` group has a different variable prefix, so the variables of the verdict keep their values.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
     let mut ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);

@@ -13,7 +13,7 @@ const SECTIONS: &str = "global defaults frontend backend listen acme aggregation
     fcgi-app http-client http-errors log-forward log-profile mailers namespace_list peers program \
     resolvers ring traces userlist";
 
-/// The first words of lines by which a section passes requests to an application.
+/// The first words of lines with which a section passes requests to an application.
 const TO_APP: [&str; 4] = ["default_backend", "dispatch", "server", "use_backend"];
 
 /// A section: its kind and name, its first line, and the line after its last one.
@@ -23,25 +23,25 @@ pub(crate) struct Section {
     pub(crate) name: String,
     pub(crate) first: usize,
     pub(crate) end: usize,
-    /// The index of the `defaults` section that it inherits from.
+    /// The index of the `defaults` section from which this section inherits.
     pub(crate) defaults: Option<usize>,
 }
 
 /// A line of one of the files.
 pub(crate) struct Line<'a> {
-    /// The index of its file, and the number of the line in that file, from 1.
+    /// The index of the line's file, and the number of the line in that file, from 1.
     pub(crate) file: usize,
     pub(crate) number: usize,
-    /// The name of its section, or the kind of a section without a name. Empty if the line is in no section.
+    /// The name of the line's section, or the kind of a section without a name. Empty if the line is in no section.
     pub(crate) section: String,
     /// Whether the line begins a section.
     pub(crate) is_head: bool,
-    /// The positions in the file of its first byte, and of the byte after its line break.
+    /// The positions in the file of the line's first byte, and of the byte after its line break.
     pub(crate) begin: usize,
     pub(crate) end: usize,
     pub(crate) text: &'a str,
     pub(crate) words: Vec<String>,
-    /// The number of `.if` blocks around it. The lines `.if` and `.endif` themselves count as inside.
+    /// The number of `.if` blocks around the line. The lines `.if` and `.endif` themselves count as inside.
     pub(crate) depth: usize,
 }
 
@@ -70,7 +70,7 @@ fn escaped(text: &str) -> IResult<&str, &str> {
     alt((preceded(char('\\'), recognize(anychar)), tag("\\"))).parse(text)
 }
 
-/// A quoted part of a word. The end of the line ends it, too. In single quotes, no character is special.
+/// A quoted part of a word. The end of the line also ends it. In single quotes, no character is special.
 fn quoted<'t>(quote: char) -> impl FnMut(&'t str) -> IResult<&'t str, String> {
     move |text| {
         let pieces = |text| {
@@ -82,7 +82,7 @@ fn quoted<'t>(quote: char) -> impl FnMut(&'t str) -> IResult<&'t str, String> {
 }
 
 impl<'a> Config<'a> {
-    /// Reads the files in the order in which HAProxy loads them. Each begins outside of a section.
+    /// Reads the files in the order in which HAProxy loads them. Each file begins outside of a section.
     pub(crate) fn read(files: &[&'a str]) -> Config<'a> {
         let (mut lines, mut sections): (Vec<Line<'_>>, Vec<Section>) = Default::default();
         for (file, text) in files.iter().enumerate() {

@@ -12,7 +12,7 @@ use slowlane_core::base::{Amount, AmountError, Ending, KeySecret, Quota, Reply, 
 /// The header with nginx's `$request_id`. After an internal redirect, nginx queries again with the same id.
 const REQUEST_ID: &str = "x-request-id";
 
-/// The header by which tools recognise slowlane in its answer to a path that it does not serve.
+/// The header by which tools recognise slowlane's answer to a path that slowlane does not serve.
 pub const VERSION: &str = "x-slowlane-version";
 
 const VERDICT: &str = "x-slowlane-verdict";
@@ -30,16 +30,16 @@ pub(super) const RETRY_AFTER: &str = "retry-after";
 /// The form of the answer, chosen by the query string or by the path of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Status of a request that may proceed: 204, or 200 with `/check/200/`.
+    /// The status of a request that may proceed: 204, or 200 with `/check/200/`.
     pub pass: StatusCode,
-    /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
+    /// The status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: StatusCode,
     /// Whether to hold the answer for the delay. With `hold=off`, the answer is sent at once and contains the delay.
     pub hold: bool,
     /// The longest delay, set with `max_delay=6s`. Requests with longer delays are denied: otherwise the proxy would
-    /// time out and let them pass.
+    /// time out and let the requests pass.
     pub max_delay: Duration,
-    /// Whether to add headers with the client's quota, with `ratelimit=on`.
+    /// Whether to add headers with the client's quota, set with `ratelimit=on`.
     pub ratelimit: bool,
 }
 
@@ -137,7 +137,7 @@ pub fn repeatable<'a>(
     if !has_id || options.deny != StatusCode::FORBIDDEN || head.path != CHECK {
         return None;
     }
-    // A decision depends on no other headers than these. Behind trusted proxies, it may depend on the list of hops.
+    // Of all headers, a decision depends only on these, and on the list of hops only behind trusted proxies.
     let asks = |name: &[u8]| {
         name.starts_with(FIELD_PREFIX.as_bytes())
             || [REQUEST_ID, FORWARDED_FOR].iter().any(|asks| name == asks.as_bytes())

@@ -24,7 +24,7 @@ const MARK: &str = "# configuration file ";
 const COMPARED_MAX: usize = 2_000_000;
 const STARS_MAX: usize = 4;
 
-/// The files of a configuration: the main ones, and all that they include.
+/// The files of a configuration: the main files, and all files that they include.
 #[derive(Clone, Debug, Default)]
 pub struct NginxFiles {
     main: Vec<PathBuf>,
@@ -92,12 +92,12 @@ impl<'f> Placed<'f> {
         self.directive.words.iter().map(String::as_str).collect()
     }
 
-    /// The text of its file.
+    /// The text of the directive's file.
     pub(crate) fn text(&self) -> &'f str {
         &self.file.text
     }
 
-    /// The directive as it is written. For one with a block, this is only the text before the opening brace.
+    /// The directive as written. If it has a block, this is only the text before the opening brace.
     pub(crate) fn source(&self) -> &'f str {
         let Directive { place, block, .. } = self.directive;
         &self.file.text[place.start..block.as_ref().map_or(place.end, |block| block.start - 1)]
@@ -109,8 +109,8 @@ impl<'f> Placed<'f> {
 }
 
 impl NginxFiles {
-    /// Reads the main files and all that they include. `read` reads a file, and `list` lists the files that match a
-    /// pattern. Relative paths in includes start at `folder`, as in nginx.
+    /// Reads the main files and all files that they include. `read` reads a file, and `list` lists the files that match
+    /// a pattern. Relative paths in includes start at `folder`, as in nginx.
     ///
     /// # Errors
     /// A file cannot be read or is not understood, or there are too many includes.
@@ -138,10 +138,10 @@ impl NginxFiles {
         Ok(files)
     }
 
-    /// Reads the output of `nginx -T`. `None`: the text names no files, so it is a configuration itself.
+    /// Reads the output of `nginx -T`. `None` if the text names no files, and so is a configuration itself.
     ///
     /// # Errors
-    /// A file in it is not understood, or includes multiply.
+    /// A file in the output is not understood, or there are too many includes.
     pub(crate) fn printed(text: &str) -> Result<Option<NginxFiles>, Refused> {
         let starts: Vec<usize> = text.match_indices(MARK).map(|(at, _)| at).collect();
         if starts.len() * text.matches("include").count() > COMPARED_MAX {
@@ -186,12 +186,12 @@ impl NginxFiles {
         self.files.iter().map(copy).collect()
     }
 
-    /// The directives of the main files, with those of the files that they include.
+    /// The directives of the main files, and of the files that they include.
     pub(crate) fn top(&self) -> Vec<Placed<'_>> {
         self.main.iter().flat_map(|path| self.of_file(path)).collect()
     }
 
-    /// The directives of a block, with those of the files that it includes.
+    /// The directives of a block, and of the files that it includes.
     pub(crate) fn inside<'f>(&'f self, block: Placed<'f>) -> Vec<Placed<'f>> {
         self.expanded(block.path, block.file, &block.directive.inner)
     }

@@ -17,7 +17,7 @@ use slowlane_core::base::{Network, Timestamp};
 
 /// Serves the connections of an acceptor.
 pub(crate) trait Service: Debug + Send + Sync {
-    /// Serves a connection to its end.
+    /// Serves a connection until it ends.
     fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()>;
 
     /// The lobby in which each connection begins, if clients must authenticate.
@@ -30,9 +30,9 @@ pub(crate) trait Service: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
-    /// Its state, if it stopped for a handover.
+    /// The connection's state, if it stopped for a handover.
     pub(crate) earlier: Option<TransferState>,
-    /// Its place in the lobby. None: the service has no lobby, or the connection stopped for a handover.
+    /// The connection's place in the lobby. `None` without a lobby, or if the connection stopped for a handover.
     pub(crate) guest: Option<Guest>,
     pub(crate) agent: Arc<Agent>,
     pub(crate) shutdown: Shutdown,
@@ -48,7 +48,7 @@ pub(crate) struct Acceptor {
     pub(crate) metrics: ConnectionMetrics,
     pub(crate) service: Arc<dyn Service>,
     pub(crate) agent: Arc<Agent>,
-    /// The runtime of its listeners, which serves their connections, too.
+    /// The runtime of the listeners, which also serves their connections.
     pub(crate) runtime: Handle,
     pub(crate) error_line: OncePerSecond,
     pub(crate) full_line: OncePerSecond,
@@ -58,8 +58,8 @@ pub(crate) struct Acceptor {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Serves the connections of every listener, and those that stopped for a handover, until the shutdown begins.
-    /// After a failed handover, `open` is called again, with the connections of this process.
+    /// Serves the connections of every listener, and connections that stopped for a handover, until the shutdown
+    /// begins. After a failed handover, `open` is called again, with the connections of this process.
     pub(crate) fn open(self: &Arc<Self>, shutdown: &Shutdown, earlier: impl Iterator<Item = Transfer>) {
         for Transfer { stream, state } in earlier {
             let (open, place) = (OpenConnection::new(&self.metrics), self.places.clone().try_acquire_owned());
@@ -84,8 +84,8 @@ impl Acceptor {
 
     /// Serves the connections of a listener until the shutdown begins.
     ///
-    /// At the limit, one more connection is accepted and waits for a place. Later ones wait in the backlog of the
-    /// system, and their requests pass after the proxy's own timeout. If the service has a lobby, connections enter it
+    /// At the limit, one more connection is accepted and waits for a place. Later connections wait in the system's
+    /// backlog, and their requests pass after the proxy's own timeout. If the service has a lobby, connections enter it
     /// without waiting.
     async fn accept(&self, listener: &Listener, shutdown: &Shutdown) {
         while let Some(stream) = self.next(listener, shutdown).await {
@@ -129,7 +129,7 @@ impl Acceptor {
         }
     }
 
-    /// The next connection to serve. None: the shutdown has begun.
+    /// The next connection to serve, or `None` once the shutdown has begun.
     async fn next(&self, listener: &Listener, shutdown: &Shutdown) -> Option<Stream> {
         loop {
             let stream = match shutdown.signal.unless_begun(listener.accept()).await? {
@@ -191,7 +191,7 @@ impl Drop for OpenConnection {
 /// sockets are protected by file permissions instead.
 #[derive(Debug, Default)]
 pub(crate) struct AccessList {
-    /// The networks that may connect. Empty: all.
+    /// The networks that may connect. If the list is empty, all networks may.
     pub(crate) allow: Vec<Network>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) refused_line: OncePerSecond,
@@ -223,12 +223,12 @@ impl AccessList {
         self.allow.is_empty() || self.allow.iter().any(|network| network.contains(peer))
     }
 
-    /// The stream of a connection, after any TLS handshake. None: the handshake failed, or the shutdown began.
+    /// The stream of a connection, after any TLS handshake. `None` if the handshake failed or the shutdown began.
     pub(super) async fn open(&self, mut stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(stream) };
         stream.watch().ok()?;
         let Stream::Tcp(stream) = stream else { return Some(stream) };
-        // Boxed, so that a connection without TLS needs no room for it.
+        // Boxed, so that a connection without TLS needs no room for a handshake.
         let handshake = Box::pin(tls.handshake(stream));
         shutdown.signal.unless_begun(handshake).await.flatten().map(Stream::Tls)
     }

@@ -38,13 +38,13 @@ use slowlane_core::throttle::Throttle;
 /// The longest wait for the head of a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The approximate limit for the head of a request: every connection may keep one in memory.
+/// The approximate limit on the head of a request: every connection may keep one in memory.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest wait for the body of a request: a command has few bytes.
+/// The longest wait for the body of a request: commands are short.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The header in which a browser reports where a request comes from; `none`: from the user, not from a page.
+/// The header in which a browser reports where a request comes from; `none` means from the user, not from a page.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -58,7 +58,7 @@ type AdminAnswer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 /// The service of the admin listener, shared by all its connections.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    /// With a token, requests without it get only the page, health and readiness.
+    /// With a token, requests without the token get only the page, health and readiness.
     pub(crate) token: Option<Token>,
     /// Without a token, requests over TCP must address one of these hosts.
     pub(crate) hosts: Hosts,
@@ -251,7 +251,7 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json(request), &why, Why::json, ToString::to_string)
 }
 
-/// Answers `/api/quota`: the part of its quotas that a client has used.
+/// Answers `/api/quota`: how much of its quotas a client has used.
 fn quota(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now(), WALL);
@@ -341,8 +341,8 @@ fn clear(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     cleared.map_or_else(refused, |keys| plain(StatusCode::OK, keys))
 }
 
-/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: if it is a typing
-/// error, the keys would not be the intended ones.
+/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: if its name is
+/// misspelt, the keys would not be the intended ones.
 fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<String, String> {
     if request.fields().next().is_none() {
         return Err("expected the fields of a request, like website=shop.example\n".into());
@@ -399,7 +399,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>) -> AdminAnswer 
     plain(status, "").map(|_| pieces(reported, agent.clone()))
 }
 
-/// An answer of the Runtime API as a body, which produces each piece after the previous one was written.
+/// An answer of the Runtime API as a body, which produces each piece after the previous piece was written.
 fn pieces(reported: Reported, agent: Arc<Agent>) -> UnsyncBoxBody<Bytes, Infallible> {
     let next = |unfinished: Option<(Reported, Arc<Agent>)>| async {
         let (mut reported, agent) = unfinished?;

@@ -75,7 +75,7 @@ async fn write(
     stream.write_all(piece.as_bytes()).await
 }
 
-/// Closes the connection. It reads remaining bytes first, because unread bytes cause a connection reset.
+/// Closes the connection, but first reads the remaining bytes, because unread bytes cause a connection reset.
 async fn close(stream: &mut BufReader<WriteTimeout>) -> io::Result<()> {
     let mut unread = [0; LINE_BYTES_MAX];
     tokio::select! {

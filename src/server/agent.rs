@@ -38,7 +38,7 @@ pub struct Agent {
     /// Ensures that the warning about tickets that clients may have written is logged only once.
     pub(super) unsafe_ticket: Once,
     pub(super) spop_error_line: OncePerSecond,
-    /// None: no proxy enforces limits locally.
+    /// `None` if no proxy enforces limits locally.
     pub(crate) peers: Option<Arc<Peers>>,
 }
 
@@ -83,8 +83,8 @@ impl Agent {
         *self.elsewhere.lock() = None;
     }
 
-    /// Decides one request, and reports the decision. `may_hold`: the request may be held, and its delay may change
-    /// during the hold. `refusal` may replace the verdict.
+    /// Decides one request, and reports the decision. `may_hold` says whether the request may be held; its delay may
+    /// then change during the hold. `refusal` may replace the verdict.
     pub(super) fn decide<'f, F>(
         &self,
         policy: &Policy,
@@ -134,8 +134,8 @@ impl Agent {
         self.observer.decided(batch, decisions, &self.throttle, rng, named);
     }
 
-    /// Decides one descriptor of Envoy's rate limit service, by its own SLO if it brings one or else by the policy, and
-    /// reports the decision.
+    /// Decides one descriptor of Envoy's rate limit service, by the descriptor's own SLO if it brings one, else by the
+    /// policy, and reports the decision.
     pub(super) fn decide_descriptor<'f, F>(
         &self,
         policy: &Policy,

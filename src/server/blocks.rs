@@ -31,7 +31,7 @@ const NO_ROOM: &str =
 #[derive(Debug, Serialize)]
 pub(super) struct Change {
     blocks: Vec<String>,
-    /// How long they last, like `10m`; `None` if they have ended.
+    /// How long the blocks last, like `10m`; `None` if they have ended.
     #[serde(rename = "for")]
     time: Option<String>,
     notes: Vec<String>,
@@ -54,8 +54,8 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Answers `/api/block`: blocks requests with the fields of the query for the time in the body. In a cluster, it waits
-/// for the store's answer.
+/// Answers `/api/block`: blocks requests with the fields of the query for the time in the body. In a cluster, waits for
+/// the store's answer.
 ///
 /// # Errors
 /// The reason, with its remedy.
@@ -97,7 +97,7 @@ fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option
     Ok((Change { blocks: vec![target.to_string()], time: Some(written(time)), notes }, receipt))
 }
 
-/// Answers `/api/unblock`: ends the block of these fields, and those of the keys that they form.
+/// Answers `/api/unblock`: ends the block of these fields, and the blocks of the keys that they form.
 ///
 /// # Errors
 /// The reason, with its remedy.
@@ -112,7 +112,7 @@ pub(super) fn unblock(agent: &Agent, query: &str) -> Result<Change, String> {
     Ok(Change { blocks, time: None, notes: Vec::new() })
 }
 
-/// The blocks that the fields may mean. There is at least one.
+/// The blocks that the fields may mean: at least one.
 fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
     // A single address may have been blocked alone, without the rest of its customer's network.
     let as_written = Target::of(typed.clone()).map_err(line)?;
@@ -128,7 +128,7 @@ fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// The keys whose fields are all among these. A key with a further field may belong to other clients.
+/// The keys whose fields are all among these fields. A key with another field may belong to other clients.
 fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> {
     let query = Query(typed.clone());
     let is_given = |name: &str| fields.iter().any(|(given, _)| given == name.replace('-', "_"));
@@ -170,7 +170,7 @@ struct BlockJson {
     block: String,
     /// `operator`, `slo` or `dry_run`.
     by: &'static str,
-    /// The SLO that blocked its key, if it is known.
+    /// The SLO that blocked the key, if known.
     slo: Option<u32>,
     /// Whole seconds, rounded up.
     left_s: u64,

@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep, sleep_until, timeout};
 use crate::server::{Agent, Bell, Shutdown, Signal, Stream, Transfer, TransferState, drain};
 use slowlane_core::base::Timestamp;
 
-/// A protocol without socket and clock: bytes in, answers out.
+/// A protocol without a socket or a clock: bytes in, answers out.
 pub(super) trait Protocol {
     /// Whether the peer closes first after a goodbye, as HAProxy does after a DISCONNECT.
     const HAS_GOODBYE: bool;
@@ -28,7 +28,7 @@ pub(super) trait Protocol {
     /// The moment at which the next held answer is due.
     fn due(&self) -> Option<Timestamp>;
 
-    /// The bell that rings when the due time of a held answer has moved. `None`: no held answer can move.
+    /// The bell that rings when the due time of a held answer has moved. `None` if no held answer can move.
     fn bell(&self) -> Option<Arc<Bell>>;
 
     /// Called when the bell has rung.
@@ -37,18 +37,18 @@ pub(super) trait Protocol {
     /// Writes the held answers that are due. A protocol with a single held answer writes it even if it is not due yet.
     fn release(&mut self, now: Timestamp);
 
-    /// The moment since which the connection waits for bytes with a time limit. `None`: it may wait forever.
+    /// The moment since which the connection waits for bytes with a time limit. `None` if it may wait forever.
     fn waits_since(&self) -> Option<Timestamp>;
 
     /// Called when the connection has waited too long.
     fn time_out(&mut self, now: Timestamp) -> Next;
 
-    /// The state for the next process, with the bytes that were read but not used. `None`: this process must answer
+    /// The state for the next process, with the bytes that were read but not used. `None` if this process must answer
     /// first.
     fn state(&mut self, unread: &[u8]) -> Option<TransferState>;
 
-    /// Begins the end of the connection. Returns the maximum number of further reads: an endless stream of queries is
-    /// cut off.
+    /// Begins the end of the connection. Returns the maximum number of additional reads: an endless stream of queries
+    /// is cut off.
     fn begin_end(&mut self, now: Timestamp) -> usize;
 
     /// If the protocol has a goodbye, answers everything that is held, and appends the goodbye.
@@ -176,7 +176,7 @@ impl<P: Protocol> Connection<P> {
             }
         });
         let rung = poll_fn(|context| bell.as_ref().map_or(Poll::Pending, |bell| bell.poll_rung(context)));
-        // Requests behind a held one may fill the buffer.
+        // Requests behind a held request may fill the buffer.
         let has_room = !inbox.space().is_empty();
         tokio::select! {
             biased;
@@ -197,7 +197,7 @@ impl<P: Protocol> Connection<P> {
             handover.pass_on(Transfer { stream: self.stream, state });
             return Ok(());
         }
-        // Queries that are not read yet are answered, too.
+        // Queries that have not been read yet are answered, too.
         for _ in 0..self.protocol.begin_end(self.agent.clock.now()) {
             let bytes = self.inbox.read_at_once(&mut self.stream).await?;
             let next = self.read();
@@ -216,7 +216,7 @@ impl<P: Protocol> Connection<P> {
         self.close(None, !P::HAS_GOODBYE, signal).await
     }
 
-    /// Holds the last answer until it is due, or all connections must close. False: the peer disconnected first.
+    /// Holds the last answer until it is due or all connections must close. Returns false if the peer leaves first.
     async fn hold_on(&mut self, signal: &Signal) -> io::Result<bool> {
         let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
         loop {
@@ -248,7 +248,7 @@ impl<P: Protocol> Connection<P> {
         Ok(())
     }
 
-    /// Writes all answers, usually in one write. False: `ending` completed first.
+    /// Writes all answers, usually in one write. Returns false if `ending` completed first.
     async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
         // Usually the socket accepts everything at once, and no timer is needed.
         if self.flush_at_once()? {
@@ -261,7 +261,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Writes the answers that the socket accepts at once. False: some are left.
+    /// Writes the answers that the socket accepts at once. Returns false if some are left.
     fn flush_at_once(&mut self) -> io::Result<bool> {
         let out = self.protocol.out();
         if !out.is_empty() {
@@ -309,7 +309,7 @@ pub(super) struct Inbox {
     start: usize,
     end: usize,
     bytes_max: usize,
-    /// The last read filled all the space.
+    /// Whether the last read filled all the space.
     is_small: bool,
 }
 
@@ -353,7 +353,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Reads once, and returns the number of bytes. 0: the peer has closed.
+    /// Reads once, and returns the number of bytes, or 0 if the peer has closed.
     pub(super) async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
         let bytes = stream.read(self.space()).await?;
         self.filled(bytes);

@@ -15,8 +15,8 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// misconfigured, clients may choose the id, and this limits their gain.
 const DEDUP_MAX: u8 = 10;
 
-/// The maximum number of remembered answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are
-/// not remembered, so their redirected requests count twice.
+/// The maximum number of remembered answers. They take 15 MiB, and 8 MiB more if each has a ticket. Answers beyond this
+/// number are not remembered, so their redirected requests count twice.
 const ANSWERS_MAX: usize = 100_000;
 
 /// A hash of the parts of a query on which its decision depends.
@@ -54,7 +54,7 @@ impl DedupCache {
     }
 
     /// The fingerprint of a query. `lines` are the parts on which its decision depends, in order; none contains a line
-    /// break. `room` is a buffer for them.
+    /// break. `room` is a buffer for these parts.
     pub(super) fn fingerprint<'a>(
         &self,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -69,7 +69,7 @@ impl DedupCache {
         Key::from_bits(self.hasher.hash(room))
     }
 
-    /// The answer to a repeat of a query: the rest of the delay, or the denial. `None`: unknown, or too many repeats.
+    /// The answer to a repeated query: the rest of the delay, or the denial. `None` if unknown or repeated too often.
     pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
         let mut place = self.answers.at(fingerprint);
         let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;

@@ -35,7 +35,7 @@ pub(crate) struct Ends {
     pub(crate) agent: Arc<Agent>,
     /// The number of lines that the kernel had dropped when they were last counted.
     pub(crate) lost: AtomicU64,
-    /// The runtime of its socket.
+    /// The runtime of the listener's socket.
     pub(crate) runtime: Handle,
 }
 
@@ -78,7 +78,7 @@ impl Ends {
     }
 }
 
-/// Ends the request whose end a line reports, if it reports one.
+/// Ends the request whose end a line reports, if the line reports one.
 fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
     if line.len() > bytes_max {
         return dropped(agent, "too_long", 1);
@@ -101,7 +101,7 @@ fn dropped(agent: &Agent, reason: &'static str, lines: u64) {
     agent.metrics.plain.end_lines_dropped.get_or_create(&[("reason", reason)]).inc_by(lines);
 }
 
-/// The interval at which a file is read. It is short, because a request keeps its place until its end is read.
+/// The interval at which a file is read. It is short, because a request keeps its place until slowlane reads its end.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// The maximum length of a line in a file: Caddy logs all headers of a request, if none are filtered.
@@ -111,13 +111,13 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_MAX: usize = 16;
 
-/// A log file that is followed under its path: if a new file appears there, it is read from then on.
+/// A log file that is followed under its path: if a new file appears there, the new file is read from then on.
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
     path: PathBuf,
     agent: Arc<Agent>,
     runtime: Handle,
-    /// None: no file could be opened.
+    /// `None` if no file could be opened.
     open: Mutex<Option<OpenLog>>,
 }
 
@@ -152,7 +152,7 @@ impl FollowedLog {
         self.look();
     }
 
-    /// Reads new lines. If another file has replaced the open one, the open one is read to its end first.
+    /// Reads new lines. If another file has replaced the open file, the open file is first read to its end.
     fn look(&self) {
         let (mut open, current) = (self.open.lock(), file(&self.path).ok());
         let mut take = |line: &[u8]| end_line(&self.agent, line, LINE_BYTES_MAX);

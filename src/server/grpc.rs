@@ -36,7 +36,7 @@ use slowlane_core::policy::{Policy, Slo};
 /// the requests of refused calls pass, so the number is high.
 const STREAMS_MAX: u32 = 1_024;
 
-/// The maximum number of messages that are read concurrently on one connection. Further messages wait, within the flow
+/// The maximum number of messages that are read concurrently on one connection. Other messages wait, within the flow
 /// control window.
 const READS_MAX: usize = 64;
 

@@ -40,12 +40,12 @@ impl Holds {
         self.alarm.get_or_init(Alarm::start).until(due).await;
     }
 
-    /// The delay, cut to the longest hold.
+    /// The delay, limited to the longest hold.
     pub(crate) fn bounded(&self, delay: Duration) -> Duration {
         delay.min(self.limits.hold_max)
     }
 
-    /// A place for one held answer, free again when it is dropped; `None` at the limit.
+    /// A place for one held answer, which is free again when dropped; `None` at the limit.
     pub(crate) fn place(self: &Arc<Holds>) -> Option<HoldPlace> {
         if self.held.inc() as usize >= self.limits.holds_max {
             self.held.dec();
@@ -77,8 +77,8 @@ const GRAIN: Duration = Duration::from_micros(500);
 /// The number of bells. It exceeds the number of grains in the last milliseconds of a wait.
 const BELLS: usize = 16;
 
-/// A thread that wakes tasks at moments finer than those of the runtime's timers, which fire at whole milliseconds. It
-/// sleeps while nobody waits.
+/// A thread that wakes tasks more precisely than the runtime's timers, which fire at whole milliseconds. The thread
+/// sleeps while no task waits.
 #[derive(Debug)]
 struct Alarm {
     started: Instant,

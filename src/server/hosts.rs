@@ -1,4 +1,4 @@
-//! The names by which clients may address an admin listener that has no token.
+//! The names by which clients may address an admin listener without a token.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use hyper::{Request, Version};
 
 use slowlane_core::base::{Host, is_loopback};
 
-/// The allowed names and addresses besides `localhost` and the loopback addresses: those of reverse proxies.
+/// The allowed names and addresses of reverse proxies, besides `localhost` and the loopback addresses.
 ///
-/// A web page of any site can make its name resolve to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
-/// that site, and lets the page read all answers. But the `Host` header still contains the name of the site.
+/// A web page of any site can make the site's name resolve to 127.0.0.1 (DNS rebinding). The browser then takes
+/// slowlane for that site, and lets the page read all answers. But the `Host` header still contains the site's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<String>);
 
@@ -29,7 +29,7 @@ impl Hosts {
     }
 
     /// Whether all hosts that a request names, in its target and in `Host`, are allowed. An HTTP/1.0 request may name
-    /// none, as those of health checks do; browsers always name one.
+    /// no host, as health checks do; browsers always name one.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut named =

@@ -35,9 +35,9 @@ pub struct Check {
 impl Check {
     /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
     ///
-    /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a query
-    /// over a connection that is just being closed. Behind proxies in the `trusted` networks, the client's address is
-    /// taken from `X-Forwarded-For`.
+    /// `idle_timeout` must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may
+    /// send a query over a connection that is just being closed. Behind proxies in the `trusted` networks, the client's
+    /// address is taken from `X-Forwarded-For`.
     pub fn new(idle_timeout: Duration, trusted: Vec<Network>) -> Check {
         let [query_line, foreign_line] = Default::default();
         Check { idle_timeout, trusted, query_line, foreign_line }
@@ -71,9 +71,9 @@ impl Service for Check {
     }
 }
 
-/// One connection's state: its answers to be written, and the held one.
+/// One connection's state: the answers to be written, and the held answer.
 ///
-/// Answers come in the order of the requests, so the requests after a held one wait in the buffer.
+/// Answers come in the order of the requests, so the requests after a held request wait in the buffer.
 #[derive(Debug)]
 struct Conversation {
     check: Arc<Check>,
@@ -90,11 +90,11 @@ struct Conversation {
     rng: Rng,
     /// The number of bytes of an unfinished head that were already searched for its end.
     seen: usize,
-    /// No further request is answered.
+    /// Whether no more requests are answered.
     is_over: bool,
-    /// The last request was read whole, with its body.
+    /// Whether the last request was read whole, with its body.
     is_whole: bool,
-    /// The next answer is the last one.
+    /// Whether the next answer is the last one.
     is_ending: bool,
 }
 
@@ -295,15 +295,15 @@ impl Conversation {
         }
     }
 
-    /// Answers `/check`, after the delay if the proxy wants it held.
+    /// Answers `/check`, after the delay if the proxy wants the answer held.
     ///
     /// An answer is remembered only when it is final, because a hold may be refused, or its client may disconnect.
     fn check(&mut self, head: &HttpHead<'_>, asked: AnswerForm, now: Timestamp) {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
-        // With `hold`, a remembered delay is that of an answer which the previous process still holds. nginx does not
-        // repeat a query before its answer, so this query is no repeat.
+        // With `hold`, a remembered delay belongs to an answer that the previous process still holds. nginx does not
+        // repeat a query before it gets the answer, so this query is not a repeat.
         let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
@@ -370,7 +370,7 @@ impl Conversation {
         nginx::answer(reply, options, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
 
-    /// Answers an invalid query string. It is the operator's mistake, so it is logged as well.
+    /// Answers an invalid query string. The mistake is the operator's, so it is also logged.
     fn refuse_query(&mut self, error: &QueryError, head: &HttpHead<'_>, keeps_alive: bool, now: Timestamp) {
         if let Some(suppressed) = self.check.query_line.allow(now) {
             tracing::error!(
@@ -385,7 +385,7 @@ impl Conversation {
     /// Answers with an error and ends the conversation: the start of the next request cannot be found.
     fn refuse(&mut self, refusal: Refusal, now: Timestamp) {
         match refusal {
-            // A wrong port is a mistake of the operator.
+            // A wrong port is the operator's mistake.
             Refusal::Foreign(_) => {
                 self.check.foreign_line.warn(now, || format!("http connection refused: {refusal}"));
             }
@@ -399,7 +399,7 @@ impl Conversation {
         self.begin(status, Version::HTTP_11, false).end();
     }
 
-    /// Begins an answer. One that does not keep the connection alive is the last.
+    /// Begins an answer. An answer that does not keep the connection alive is the last one.
     fn begin(&mut self, status: StatusCode, version: Version, keeps_alive: bool) -> HttpAnswer<'_> {
         self.is_over |= !keeps_alive;
         HttpAnswer::begin(&mut self.out, version, status, &self.date, keeps_alive)
@@ -435,7 +435,7 @@ fn quota(policy: &Policy, slo: SloId, remaining: u32, options: CheckOptions) -> 
 /// The maximum length of a query string that a connection remembers. All options together are shorter.
 const QUERY_BYTES_MAX: usize = 128;
 
-/// The first query string of a connection, and its meaning. A proxy sends the same one each time, so it is parsed once.
+/// The first query string of a connection, and its meaning. A proxy always sends the same string, so it is parsed once.
 #[derive(Debug, Default)]
 struct FirstQuery(Option<(Option<Box<[u8]>>, CheckOptions)>);
 
@@ -447,7 +447,7 @@ impl FirstQuery {
             return Ok(*options);
         }
         let options = CheckOptions::of(query.map(String::from_utf8_lossy).as_deref())?;
-        // Only the first is kept: any other is parsed each time.
+        // Only the first query string is kept: any other is parsed each time.
         if self.0.is_none() && query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
             self.0 = Some((query.map(Into::into), options));
         }

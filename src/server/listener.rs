@@ -1,4 +1,4 @@
-//! Listeners for TCP, UDP or Unix sockets: bound by this process, or opened by another one.
+//! Listeners for TCP, UDP or Unix sockets: bound by this process, or opened by another process.
 
 use std::net::{self, IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,9 +35,9 @@ const RECEIVE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Socket,
-    /// Its address in the config. None: systemd has opened the socket.
+    /// The socket's address in the config. `None` if systemd has opened the socket.
     pub(crate) address: Option<Address>,
-    /// Another process listens at its path.
+    /// Whether another process listens at the socket's path.
     is_left: AtomicBool,
 }
 
@@ -47,12 +47,12 @@ enum Socket {
     /// waits.
     Tcp(TcpStream),
     Unix(UnixListener),
-    /// It receives messages, not connections.
+    /// A socket that receives messages, not connections.
     Udp(UdpSocket),
 }
 
 impl Listener {
-    /// Binds an address, and registers the socket with the caller's runtime. It blocks while a host name is resolved. A
+    /// Binds an address, and registers the socket with the caller's runtime. Blocks while a host name is resolved. A
     /// Unix socket gets the permissions `unix_mode`.
     pub(crate) fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let socket = match address {
@@ -73,7 +73,7 @@ impl Listener {
         Ok(Listener::of(socket, Some(address.clone())))
     }
 
-    /// Takes a bound socket, and registers it with the caller's runtime. Without an address, it is from systemd.
+    /// Takes a bound socket, which is from systemd if it has no address. Registers it with the caller's runtime.
     ///
     /// # Errors
     /// The runtime does not accept the socket.
@@ -237,7 +237,7 @@ fn watched_udp(socket: net::UdpSocket) -> io::Result<Socket> {
 /// The index of the inode among the words of a line of `/proc/net/udp`. The last word is the number of drops.
 const INODE: usize = 9;
 
-/// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
+/// Binds a Unix socket. Replaces a socket file that has no listener, but no other file.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         match os::unix::net::UnixStream::connect(path) {
@@ -259,14 +259,14 @@ pub(crate) struct Inherited(Vec<InheritedSocket>);
 #[derive(Debug)]
 struct InheritedSocket {
     acceptor: String,
-    /// Its address in the config. None: the socket is from systemd, and replaces all addresses of the acceptor.
+    /// The address in the config. `None` if the socket is from systemd, and replaces all addresses of the acceptor.
     address: Option<Address>,
     socket: OwnedFd,
 }
 
 impl Inherited {
-    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. It logs and skips sockets that are
-    /// not listeners. A socket with an unknown name serves SPOP.
+    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. Logs and skips sockets that are not
+    /// listeners. A socket with an unknown name serves SPOP.
     pub(crate) fn from_systemd() -> Inherited {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
@@ -288,7 +288,7 @@ impl Inherited {
         self.0.push(InheritedSocket { acceptor, address, socket });
     }
 
-    /// Takes the next usable socket of the acceptor with this address or, if `address` is `None`, the next from
+    /// Takes the next usable socket of the acceptor with this address or, if `address` is `None`, the next socket from
     /// systemd. The socket is registered with the caller's runtime.
     pub(crate) fn take(&mut self, acceptor: &str, address: Option<&Address>) -> Option<Listener> {
         let is_it =

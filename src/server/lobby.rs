@@ -54,7 +54,7 @@ impl Lobby {
 }
 
 impl LobbyPlace {
-    /// Leaves the lobby. While the returned sender is held, the connection may stay. None: it must close.
+    /// Leaves the lobby. The connection may stay while the returned sender is held; `None` if it must close.
     fn leave(&self) -> Option<Sender<()>> {
         self.lobby.waiting.lock().guests.remove(&self.number)
     }
@@ -80,7 +80,7 @@ impl Guest {
         Guest { place, known, past: None }
     }
 
-    /// Leaves the lobby after authentication. False if all places of authenticated clients are taken, or if the
+    /// Leaves the lobby after authentication. Returns false if all places of authenticated clients are taken, or if the
     /// connection must close.
     pub(crate) fn is_known(&mut self) -> bool {
         if self.past.is_none()

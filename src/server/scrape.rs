@@ -122,7 +122,7 @@ struct ProcessUse {
     resident_bytes: Option<u64>,
     /// Open files and sockets.
     open_fds: Option<u64>,
-    /// The maximum number of open files and sockets. None: no limit.
+    /// The maximum number of open files and sockets. `None` if there is no limit.
     max_fds: Option<u64>,
 }
 
@@ -146,7 +146,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1_024)
 }
 
-/// The number of open files and sockets: from Linux 6.2 on, the size of the folder; before, the entries are counted.
+/// The number of open files and sockets: from Linux 6.2 on, the folder's size; before, the number of its entries.
 fn open_fds() -> Option<u64> {
     let folder = "/proc/self/fd";
     match fs::metadata(folder).ok()?.len() {

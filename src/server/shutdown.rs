@@ -50,7 +50,7 @@ pub struct Shutdown {
     /// Signals that the task must stop, whether its connection is closed or passed on.
     pub(crate) signal: Signal,
     _serving: TaskTrackerToken,
-    /// None: the task no longer decides anything.
+    /// `None` once the task no longer decides anything.
     deciding: Option<TaskTrackerToken>,
     transfers: Transfers,
 }
@@ -94,7 +94,7 @@ impl Trigger {
         self.serving.wait().await;
     }
 
-    /// Stops all tasks from deciding. False: some have not stopped in time.
+    /// Stops all tasks from deciding. Returns false if some have not stopped in time.
     pub(crate) async fn hand_over(&self, within: Duration) -> bool {
         self.phase.send_replace(Phase::HandOver);
         timeout(within, self.deciding.wait()).await.is_ok()
@@ -110,8 +110,8 @@ impl Trigger {
         self.transfers.lock().extend(transfers);
     }
 
-    /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no handover had
-    /// begun.
+    /// Ends the handover: new tasks serve again. Returns all connections that were passed on, or `None` if no handover
+    /// had begun.
     pub(crate) fn go_on(&self) -> Option<Vec<Transfer>> {
         let has_begun = self.phase.send_if_modified(|phase| replace(phase, Phase::Serve) != Phase::Serve);
         // From here on, no task passes anything on.
@@ -155,7 +155,7 @@ impl Signal {
         let mut noted: Option<Waker> = None;
         poll_fn(|context| {
             let is_noted = noted.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
-            // Every query polls this, so it is cheap if nothing has changed and this task is already registered.
+            // Every query polls this, so the poll is cheap if nothing has changed and this task is already registered.
             if is_noted && self.0.has_changed().is_ok_and(|has_changed| !has_changed) {
                 return Poll::Pending;
             }
@@ -166,7 +166,7 @@ impl Signal {
         .await;
     }
 
-    /// The result of the work. None: tasks must stop, and the work is dropped.
+    /// The result of the work, or `None` if tasks must stop before it is ready; the work is then dropped.
     pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             // The work is polled first: if it is ready at once, the shutdown need not be polled.
@@ -203,7 +203,7 @@ pub(crate) enum TransferState {
 }
 
 impl TransferState {
-    /// The name of the acceptor that continues it.
+    /// The name of the acceptor that continues the connection.
     pub(crate) fn acceptor(&self) -> &'static str {
         match self {
             TransferState::Spop(_) => "spop",

@@ -18,13 +18,13 @@ use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Ve
 use slowlane_core::policy::{Batch, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
-/// The name that slowlane reports in the handshake to its own tools, which ask for it.
+/// The name that slowlane reports in the handshake to its own tools, which request the name.
 pub const NAME: &str = "slowlane";
 
 /// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
-/// The maximum number of further reads at a shutdown, before the DISCONNECT.
+/// The maximum number of additional reads at a shutdown, before the DISCONNECT.
 const LAST_READS_MAX: usize = 16;
 
 /// The pause before a handshake is refused. Without it, HAProxy up to 3.0 would retry thousands of times a second.
@@ -40,7 +40,7 @@ pub struct Spoe {
 }
 
 impl Spoe {
-    /// Serves a connection. `spop_state` is its state before a handover, or the default for a new connection.
+    /// Serves a connection. `spop_state` is the state before a handover, or the default for a new connection.
     pub async fn serve(
         self: Arc<Spoe>,
         stream: Stream,
@@ -48,7 +48,7 @@ impl Spoe {
         agent: Arc<Agent>,
         shutdown: Shutdown,
     ) {
-        // An earlier process may have agreed to longer frames than this one's limit.
+        // An earlier process may have agreed to frames longer than this process's limit.
         let agreed = spop_state.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
         let inbox = Inbox::with(self.frame_bytes_max.max(agreed), &spop_state.unread);
         let protocol =
@@ -75,7 +75,7 @@ impl Service for Spoe {
 /// The agreed values of an SPOP connection, and its pending work. The default is a new connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpopState {
-    /// None: HAProxy has not said hello yet.
+    /// `None` if HAProxy has not said hello yet.
     agreed: Option<Agreed>,
     /// The beginning of a frame.
     unread: Vec<u8>,
@@ -135,12 +135,12 @@ struct Placed {
     key: Key,
     number: u64,
     turn: Arc<Turn>,
-    /// The end of the longest hold: the answer is due then at the latest.
+    /// The end of the longest hold: the answer is due no later than this.
     latest: Timestamp,
 }
 
 impl Placed {
-    /// The moment at which the answer is due. None: the request is refused.
+    /// The moment at which the answer is due, or `None` if the request is refused.
     fn due(&self) -> Option<Timestamp> {
         Some(self.turn.due()?.min(self.latest))
     }
@@ -153,7 +153,7 @@ pub struct Used {
     pub bytes: usize,
     /// The number of NOTIFYs read.
     pub notified: u64,
-    /// If set, the caller must close the connection, for this reason.
+    /// If set, the reason why the caller must close the connection.
     pub close: Option<Close>,
 }
 
@@ -178,7 +178,7 @@ impl<'p: 'a, 'a> Questions<'p, 'a> {
 
 /// The reason why a batch is complete.
 enum End {
-    /// It is full. More frames may follow.
+    /// The batch is full. More frames may follow.
     Full,
     /// The next frame is incomplete.
     NoMore,

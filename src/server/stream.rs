@@ -34,7 +34,7 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
-    /// A TCP socket that has never waited: the runtime does not watch it yet. None: the runtime has refused it.
+    /// A TCP socket that has never waited: the runtime does not watch it yet. `None` if the runtime has refused it.
     Fresh(Option<net::TcpStream>),
     /// A TLS connection after its handshake. Bytes that it has accepted may need a flush.
     Tls(Box<TlsStream<TcpStream>>),
@@ -69,7 +69,7 @@ impl Stream {
         }
     }
 
-    /// The IP address of the peer. None: it is a Unix socket, or the peer has already disconnected.
+    /// The IP address of the peer. `None` for a Unix socket, or if the peer has already disconnected.
     pub(super) fn peer_ip(&self) -> Option<IpAddr> {
         Some(SockRef::from(self).peer_addr().ok()?.as_socket()?.ip().to_canonical())
     }

@@ -8,7 +8,7 @@ use slowlane_core::base::{Target, Timestamp};
 use slowlane_core::cluster::{BlockChange, BlockNews, BlockUpdate, Extent};
 use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Throttle};
 
-/// The maximum number of changes in an exchange. Further changes follow in the next one.
+/// The maximum number of changes in an exchange. The remaining changes follow in the next exchange.
 const CHANGES_MAX: usize = 500;
 
 /// If more changes than this are pending, the whole list of blocks is sent instead.
@@ -22,19 +22,19 @@ const OFFER: Duration = Duration::from_secs(2);
 pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
-    /// Changes of this node that the store has not applied yet, and, in `restoring`, blocks that it may have forgotten.
+    /// Changes of this node that the store has not applied yet; in `restoring`, blocks that it may have forgotten.
     waiting: VecDeque<Ordered>,
     restoring: VecDeque<Ordered>,
     /// The numbers of entries of `waiting` and of `restoring` that are in flight.
     sent: (usize, usize),
-    /// Blocks for which the store has no room, with their ends. They are in force on this node only, so they are at
-    /// most as many as its blocks.
+    /// Blocks for which the store has no room, with their ends. They are in force on this node only, so their number is
+    /// at most the number of its blocks.
     pub(super) alone: BTreeMap<Target, Timestamp>,
     offered: Timestamp,
 }
 
 impl BlockSync {
-    /// Collects the changes of this node. True if there is anything to report, including blocks to restore.
+    /// Collects the changes of this node. Returns true if there is anything to report, including blocks to restore.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
         self.waiting.extend(ordered);
@@ -117,7 +117,7 @@ impl BlockSync {
         self.alone.retain(|_, until| *until > now);
     }
 
-    /// Notes that the report was lost, or may be lost. It is sent again.
+    /// Notes that the report was lost, or may be lost, so that it is sent again.
     pub(super) fn lost(&mut self) {
         self.sent = (0, 0);
     }

@@ -1,4 +1,4 @@
-//! The store as a Redis server, one behind sentinels, or a Redis Cluster.
+//! The store as a Redis server, a server behind sentinels, or a Redis Cluster.
 
 use std::time::Duration;
 use std::{fs, io};
@@ -39,7 +39,7 @@ enum Call {
     Blocks,
 }
 
-/// The script of each call. Its first lines describe its arguments and its answer.
+/// The script of each call. A script's first lines describe its arguments and its answer.
 const SCRIPTS: [&str; 5] = [
     include_str!("rate.lua"),
     include_str!("count.lua"),
@@ -49,7 +49,7 @@ const SCRIPTS: [&str; 5] = [
 ];
 
 impl Call {
-    /// The call for these arguments: each mode has its own.
+    /// The call for these arguments: each mode has its own call.
     const fn of(arguments: &Arguments) -> Call {
         match arguments {
             Arguments::Rate(_) => Call::Rate,
@@ -71,7 +71,7 @@ pub(super) struct Redis {
     link: Link,
     prefix: String,
     scripts: Vec<Script>,
-    /// The crowded keys of the last heartbeat: the next one reads their records, without a second round trip.
+    /// The crowded keys of the last heartbeat: the next heartbeat reads their records, without a second round trip.
     crowded: Mutex<Vec<Key>>,
 }
 
@@ -108,7 +108,7 @@ impl Redis {
         Redis { link, prefix: prefix.to_owned(), scripts, crowded: Mutex::default() }
     }
 
-    /// Sends everything that is due, all at once. The answers have the order of the key updates.
+    /// Sends everything that is due, all at once. The answers are in the order of the key updates.
     pub(super) async fn exchange(&self, due: &Due) -> Result<Response, StoreError> {
         let (answers, membership, blocks) = try_join3(
             self.send(&due.updates),
@@ -209,7 +209,7 @@ impl Redis {
             match record {
                 Ok(record) => Ok(Some((key, record))),
                 Err(error) if error.is_io_error() => Err(error),
-                // Another program has written the value: it has another type, or is not text.
+                // Another program has written the value: it has a different type, or is not text.
                 Err(_) => Ok(None),
             }
         };
@@ -240,7 +240,7 @@ impl Redis {
     }
 }
 
-/// Parses the beginning of a record of rate.lua. None: another mode or another program has written it.
+/// Parses the beginning of a record of rate.lua. `None` if another mode or another program has written the record.
 fn hint_of(record: &str, now_us: u64) -> Option<Hint> {
     let numbers: Vec<f64> =
         record.split(' ').take(5).map(|number| number.parse().ok()).collect::<Option<_>>()?;
@@ -289,8 +289,8 @@ async fn connect(
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
-/// The address of the master, from the first sentinel that knows it. The connection to the master uses TLS if that to
-/// the sentinel does.
+/// The address of the master, from the first sentinel that knows it. The connection to the master uses TLS if the
+/// connection to the sentinel does.
 pub(super) async fn master(
     sentinels: &[ConnectionInfo],
     name: &str,
@@ -333,7 +333,7 @@ fn written(arguments: &Arguments) -> String {
     written.expect("it is plain data")
 }
 
-/// Parses the answer to these arguments. None if it has another form.
+/// Parses the answer to these arguments. `None` if the answer has a different form.
 fn answer(arguments: &Arguments, text: &[u8]) -> Option<Answer> {
     let answer = match arguments {
         Arguments::Rate(_) => serde_json::from_slice(text).map(Answer::Rate),
@@ -348,7 +348,7 @@ fn rest_ms(rest: Option<Duration>) -> String {
     rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The inverse of [`rest_ms`]. None if the text is not a number.
+/// The inverse of [`rest_ms`]. `None` if the text is not a number.
 fn rest(text: &[u8]) -> Option<Option<Duration>> {
     let rest_ms: i64 = str::from_utf8(text).ok()?.parse().ok()?;
     Some(u64::try_from(rest_ms).ok().map(Duration::from_millis))

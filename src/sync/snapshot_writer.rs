@@ -1,4 +1,4 @@
-//! The state file, which is read at the start, and written every few seconds and at the end.
+//! The state file, which is read at startup, and written every few seconds and at shutdown.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
@@ -23,8 +23,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The maximum size of a row: three numbers of the law's state, eight columns, the key and the lifetime.
 const ROW_BYTES_MAX: u64 = 100;
 
-/// The factor by which auxiliary states may grow in the file: a number of eight bytes takes up to ten, and one of four
-/// up to five.
+/// The factor by which auxiliary states may grow in the file: an eight-byte number takes up to ten bytes, and a
+/// four-byte number up to five.
 const AUX_GROWTH_MAX: u64 = 2;
 
 /// Room for the blocks, the list of SLOs, and the checksums of small parts.
@@ -159,7 +159,7 @@ impl StateFile {
         Ok(SnapshotWriter { end, thread })
     }
 
-    /// Writes a snapshot next to the old one, then replaces the old one.
+    /// Writes a snapshot next to the old snapshot, then replaces the old one.
     fn write(&self, agent: &Agent) -> io::Result<Saved> {
         let Agent { throttle, status, clock, .. } = agent;
         let policy = throttle.policy();
@@ -218,7 +218,7 @@ impl EarlierSnapshot {
     }
 }
 
-/// The number of SLOs that have another rate, burst or law than at the time of the snapshot, or no longer exist.
+/// The number of SLOs whose rate, burst or law differs from the snapshot's, or that no longer exist.
 fn changed(head: &SnapshotHead, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
     let is_same = |(id, describe): &&(u32, String)| {

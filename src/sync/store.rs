@@ -35,14 +35,14 @@ pub(crate) struct SyncConfig {
     pub prefix: String,
     pub files: StoreTlsFiles,
     pub settings: Settings,
-    /// The key secret comes from a file: the one in the store is not used.
+    /// Whether the key secret comes from a file, so that the secret in the store is not used.
     pub is_secret_fixed: bool,
 }
 
 /// The TLS files, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreTlsFiles {
-    /// The CA of the store. None: the CAs of the system.
+    /// The CA of the store. `None` means the system's CAs.
     pub ca: Option<PathBuf>,
     /// The node's own certificate and key, for a store that requires client certificates.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -126,7 +126,7 @@ impl TokenLink {
         }
     }
 
-    /// Asks a question, and returns the answer to an exchange. None: it is the answer to a login.
+    /// Asks a question, and returns the answer to an exchange, or `None` for the answer to a login.
     async fn ask(&mut self, question: &Question<&Due>) -> Result<Option<Response>, StoreError> {
         write(&mut self.0, question).await?;
         match read(&mut self.0, ANSWER_BYTES_MAX).await? {

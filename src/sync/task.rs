@@ -100,7 +100,7 @@ struct Task<'n> {
     was_used: bool,
     without_room_line: OncePerSecond,
     membership: Membership,
-    /// The names of the nodes with other SLOs, as last reported.
+    /// The names of the nodes with different SLOs, as last reported.
     others: Vec<String>,
     /// The key secret in the store, while it differs from this node's.
     other_secret: Option<String>,
@@ -232,7 +232,7 @@ impl<'n> Task<'n> {
     }
 
     /// Logs when the first block appears that is in force on this node only, when the last such block ends, and when
-    /// this node has no room for blocks of others.
+    /// this node has no room for the blocks of other nodes.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
         let alone = self.block_sync.alone.len();
         match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
@@ -306,7 +306,7 @@ impl<'n> Task<'n> {
     /// Logs the nodes whose SLOs differ from this node's, whenever the list of these nodes changes.
     fn compare(&mut self, members: &[Member]) {
         let policy = self.node.agent.throttle.policy();
-        // A token server without requests of its own is no member, and needs no SLOs.
+        // A token server without requests of its own is not a member, and needs no SLOs.
         let is_member = members.iter().any(|member| member.run == self.run);
         let others = members.iter().filter(|member| is_member && member.policy != policy.shared_hash());
         let others: Vec<String> = others.map(|member| member.name.clone()).collect();
@@ -339,7 +339,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Notes a failure. It is logged as a warning if the store has just fallen silent or the reason has changed.
+    /// Notes a failure, which is logged as a warning if the store has just fallen silent or the reason has changed.
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);

@@ -27,11 +27,11 @@ const MESSAGE_BYTES_MAX: usize = 5 << 20;
 /// The maximum length of a message from a client that has not presented the token.
 const UNAUTHENTICATED_BYTES_MAX: usize = 512;
 
-/// The maximum number of connections that have not presented the token. A node presents it at once: to displace the
-/// node, hundreds of clients would have to connect while its bytes are in flight.
+/// The maximum number of connections that have not presented the token. A node presents the token at once: to displace
+/// the node, hundreds of clients would have to connect while its bytes are in flight.
 const UNAUTHENTICATED_MAX: usize = 200;
 
-/// The answer to a node of an older version, in its own protocol, RESP.
+/// The answer to a node of an older version, in that version's protocol, RESP.
 const TO_RESP: &[u8] =
     b"-ERR this token server is of another version; run the same version of slowlane on all nodes and the token server\r\n";
 
@@ -67,7 +67,7 @@ impl TokenServer {
         }
     }
 
-    /// Talks with a node. Its first message must be a short login, with the token if there is one.
+    /// Talks with a node. The node's first message must be a short login, with the token if there is one.
     async fn talk(&self, stream: &mut WriteTimeout, guest: &mut Guest) -> Result<(), ProtocolError> {
         let login_ends = Instant::now() + LOGIN_MAX;
         let Ok(greeting) = timeout_at(login_ends, greeted(stream)).await else { return Ok(()) };
@@ -117,7 +117,7 @@ impl TokenServer {
         }
     }
 
-    /// Answers a node. None: a number or text of its message is out of bounds.
+    /// Answers a node. `None` if a number or text in the node's message is out of bounds.
     pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let response = store.exchange(due, presence, self.clock.now());

@@ -6,19 +6,19 @@ use std::str::FromStr;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
-/// The address of a store: a Redis or Valkey server, one that sentinels name, a Redis Cluster, or a token server.
+/// The address of a store: a Redis or Valkey server, a server that sentinels name, a Redis Cluster, or a token server.
 /// `Display` shows `***` instead of the password.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
-    /// As written, with its password.
+    /// The address as written, with its password.
     written: String,
-    /// Without its password.
+    /// The address without its password.
     text: String,
     pub(super) place: StorePlace,
 }
 
 impl StoreUrl {
-    /// The address that the node of a token server has for its store: the token server itself.
+    /// The store's address for the node of a token server: the token server itself.
     pub(crate) fn own() -> StoreUrl {
         let text = "this token server".to_owned();
         StoreUrl { written: text.clone(), text, place: StorePlace::Own }
@@ -58,7 +58,7 @@ pub(super) enum StorePlace {
     Own,
 }
 
-/// The reason why a text is not the address of a store. Its messages must not contain a password.
+/// The reason why a text is not the address of a store. The messages must not contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(
@@ -133,7 +133,7 @@ fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
             if name.is_empty() {
                 return Err(StoreUrlError::NoMaster);
             }
-            // The address of the master comes from the sentinels; user, password and database are those of the URL.
+            // The address of the master comes from the sentinels; user, password and database come from the URL.
             let master = at(user, "master", database)?;
             let sentinels = hosts.split(',').map(|host| at("", host, "")).collect::<Result<_, _>>()?;
             Ok(StorePlace::Sentinel { sentinels, name: name.to_owned(), master })

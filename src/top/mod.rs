@@ -44,7 +44,7 @@ impl Fetched {
     }
 }
 
-/// Prints the status once, or, with a time span, the keys throttled in it.
+/// Prints the status once or, with a time span, the keys throttled in that span.
 pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(Fetched::ask(daemon, since)?.text(Room::ENDLESS).as_bytes())?)
 }
@@ -97,7 +97,7 @@ async fn refresh(daemon: AdminClient, since: Option<Duration>, mut last: Fetched
     }
 }
 
-/// The interval of refreshes: the daemon makes one snapshot per second.
+/// The interval between refreshes: the daemon makes one snapshot per second.
 const REFRESHED: Duration = Duration::from_secs(1);
 
 /// Control sequences of ECMA-48: erase all, go to the first line, erase a line, erase what is below.
@@ -112,7 +112,7 @@ const OTHER_LINES: usize = 15;
 /// The maximum number of rows on the screen for one line of text, so that a long warning leaves room for the clients.
 const ROWS_OF_LINE_MAX: usize = 2;
 
-/// Prints the lines that fit over the previous ones.
+/// Prints the lines that fit, over the previous lines.
 fn show(problem: &str, fetched: &Fetched) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let size = tcgetwinsize(&out).ok().filter(|size| size.ws_row > 1 && size.ws_col > 0);

@@ -4,7 +4,7 @@ use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse
 use crate::top::columns::{GROUPS, KEYS, PAST_KEYS, SLOS, ScreenColumn, delay, short};
 use slowlane_core::base::{aligned, shown, units::left};
 
-/// The room for a text: its width in characters, and the number of rows in each table.
+/// The room for text: its width in characters, and the number of rows in each table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) columns: usize,
@@ -64,7 +64,7 @@ pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
     format!("{all} requests/s, averaged over {over}{sampled}\n") + &table(&GROUPS, groups, room) + &error
 }
 
-/// The first error or warning of the last reload, the number of others, and whether it was refused. None: no problems.
+/// The first problem of the last reload, how many others it had, and whether it was refused; `None` without problems.
 fn warning(snapshot: &Snapshot) -> Option<String> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();

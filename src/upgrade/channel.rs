@@ -35,7 +35,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 pub(super) struct Channel(pub(super) UnixStream);
 
 impl Channel {
-    /// The longest wait for the other process. None: there is no limit.
+    /// The longest wait for the other process. `None` means no limit.
     pub(super) fn wait_at_most(&self, patience: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(patience)?;
         self.0.set_write_timeout(patience)
@@ -85,24 +85,24 @@ impl Channel {
     }
 }
 
-/// The version of these messages. A process hands over only to one of the same version. So a change of
+/// The version of these messages. A process hands over only to a process with the same version. So a change of
 /// [`UpgradeMessage`], or of a type in it such as [`TransferState`], [`DueReply`] and [`Decision`], needs a new number.
 /// Snapshots have a version of their own.
 pub(super) const VERSION: u32 = 5;
 
-/// A message between the two processes. The first word of each description names its sender, the old or the new one.
+/// A message between the two processes. Each description begins with its sender: the old or the new process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum UpgradeMessage {
     /// New: this process is a slowlane that takes over.
     Hello(u32),
     /// Old, with the socket: a socket of this listener, with its address in the config.
     Listener(String, Option<Address>),
-    /// Old: all listeners are sent. It contains a moment of the old process's clock, the same moment of the system's
-    /// monotonic clock, and the key secret.
+    /// Old: all listeners are sent. The message contains a moment of the old process's clock, the same moment of the
+    /// system's monotonic clock, and the key secret.
     Offer { moment: Timestamp, monotonic: Duration, key_secret: String },
     /// New: config and policy are read, and all addresses are bound.
     Built,
-    /// Old, with a stream: a snapshot of all keys; then, in rounds, of those that have changed since.
+    /// Old, with a stream: a snapshot of all keys; then, in rounds, of the keys that have changed since.
     State,
     /// New: the snapshot is read.
     Restored,
@@ -114,7 +114,7 @@ pub(super) enum UpgradeMessage {
     Answers(Vec<(Fingerprint, DueReply)>),
     /// Old: everything is sent, and this process has stopped deciding.
     Yours,
-    /// New: it has everything, and serves from now on.
+    /// New: this process has everything, and serves from now on.
     Taken,
     /// Old: systemd knows the new main process.
     Main,

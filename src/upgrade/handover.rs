@@ -1,4 +1,4 @@
-//! The old process of an upgrade: it starts the new one and hands everything over.
+//! The old process of an upgrade: it starts the new process and hands everything over.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
@@ -27,7 +27,7 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// The longest wait for this process's own tasks to stop deciding.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest wait for the new process after this one has stopped deciding: requests wait during that time.
+/// The longest wait for the new process after this process has stopped deciding: requests wait during that time.
 const TAKE_MAX: Duration = Duration::from_secs(2);
 
 /// The maximum number of rounds of sending changed keys before this process stops deciding.
@@ -70,7 +70,7 @@ pub(crate) enum Failure {
 }
 
 impl Handover {
-    /// Starts the program and hands over to it. It blocks, so it needs its own thread.
+    /// Starts the program and hands over to it. Blocks, so it needs its own thread.
     ///
     /// # Errors
     /// The new process has not taken over, and is terminated. This process keeps all its state, and its trigger holds
@@ -83,7 +83,7 @@ impl Handover {
         match self.give(&channel) {
             Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
             Err(failure) => {
-                // The new process must end before this one continues, or both would serve the same connections.
+                // The new process must end before this process continues, or both would serve the same connections.
                 let _ = process.kill();
                 let _ = process.wait();
                 drop(self.agent.throttle.table().tracked());
@@ -197,8 +197,8 @@ fn expect(channel: &Channel, is_expected: impl Fn(&UpgradeMessage) -> bool) -> i
 }
 
 impl Successor {
-    /// Reports to the new process that systemd knows it, and from then on each request that must be taken back. It
-    /// returns when either process ends.
+    /// Reports to the new process that systemd knows it, and from then on each request that must be taken back. Returns
+    /// when either process ends.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;
         if channel.send(&UpgradeMessage::Main, None).is_err() {
@@ -223,7 +223,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Finds the program. Call it at the start: later, the path may hold another program, and the working directory may
+    /// Finds the program. Call this at startup: later, the path may hold another program, and the working directory may
     /// differ.
     pub(crate) fn of_this_process() -> io::Result<Program> {
         let mut arguments = env::args_os();

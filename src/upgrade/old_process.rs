@@ -1,4 +1,4 @@
-//! The new process of an upgrade: it takes over everything from the old one.
+//! The new process of an upgrade: it takes over everything from the old process.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -21,7 +21,7 @@ use slowlane_core::snapshot::{Parts, restore};
 /// The longest wait for the old process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The process that hands over to this one.
+/// The process that hands over to this process.
 #[derive(Debug)]
 pub(crate) struct OldProcess {
     channel: Channel,
@@ -31,7 +31,7 @@ pub(crate) struct OldProcess {
 }
 
 impl OldProcess {
-    /// The process that started this one to take over. None: this one was not started by an upgrade.
+    /// The process that started this one to take over. `None` if this process was not started by an upgrade.
     ///
     /// # Errors
     /// Standard input is not the socket of an old process, or the old process sends something unexpected.
@@ -65,7 +65,7 @@ impl OldProcess {
         meet().map(Some).with_context(cannot)
     }
 
-    /// Takes the state and the connections. When this returns, the old process has stopped deciding. It blocks, so it
+    /// Takes the state and the connections. When this returns, the old process has stopped deciding. Blocks, so it
     /// needs its own thread.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl OldProcess {
         }
     }
 
-    /// Restores a part of the state. False: it was the last part.
+    /// Restores a part of the state. Returns false after the last part.
     fn restore(&self, agent: &Agent) -> anyhow::Result<bool> {
         let (throttle, now) = (&agent.throttle, self.clock.now());
         let (message, stream) = self.channel.receive()?;
@@ -107,11 +107,11 @@ impl OldProcess {
         Ok(matches!(message, UpgradeMessage::State))
     }
 
-    /// Reports to the old process that this one serves. A thread receives the remaining messages of the old process,
-    /// and calls `main` when systemd knows this process or the old one has ended.
+    /// Reports to the old process that this process serves. A thread receives the remaining messages of the old
+    /// process, and calls `main` when systemd knows this process or the old process has ended.
     ///
     /// # Errors
-    /// The old process continues to serve: this one must end.
+    /// The old process continues to serve, so this process must end.
     pub(crate) fn taken(self, agent: Arc<Agent>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let OldProcess { channel, .. } = self;
         let taken = Channel(channel.0.try_clone()?);

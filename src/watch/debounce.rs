@@ -41,7 +41,7 @@ pub(super) enum WatchStep {
     Rest,
     /// Check again after this time, or at the next event.
     Wait(Duration),
-    /// Read all files. `force`: even if a map has lost more than half of its lines.
+    /// Read all files. With `force`, use them even if a map has lost more than half of its lines.
     Read { force: bool },
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Debounce {
     last: Fingerprint,
     /// The edit that has not been read yet.
     edit: Option<Edit>,
-    /// A reload is requested, by SIGHUP or by a new key secret: read at the next check, even if nothing has changed.
+    /// Whether SIGHUP or a new key secret has requested a reload: the next check reads the files even if unchanged.
     pub(super) is_asked: bool,
 }
 
@@ -73,7 +73,7 @@ impl Debounce {
         Debounce { last: taken.clone(), taken, edit: None, is_asked: false }
     }
 
-    /// Checks the files. `is_open`: a writer has one of the files open.
+    /// Checks the files. `is_open` says whether a writer has one of the files open.
     pub(super) fn look(&mut self, now: Timestamp, found: &Fingerprint, is_open: bool) -> WatchStep {
         if *found != self.last {
             let is_in_place = found.is_written_in_place_since(&self.last);
@@ -96,19 +96,19 @@ impl Debounce {
         self.edit = Some(Edit { since: before.since, is_in_place, ..new });
     }
 
-    /// The files of this check were read, and put in force or rejected.
+    /// Notes that the files of this check were read, and put in force or rejected.
     pub(super) fn taken(&mut self, found: Fingerprint) {
         *self = Debounce::new(found);
     }
 
-    /// The files changed while they were read. All waits start again, so that there is a pause before the next attempt.
+    /// Notes that the files changed while they were read. All waits start again, so the next attempt comes later.
     pub(super) fn torn(&mut self, now: Timestamp) {
         self.is_asked = false;
         self.edit = None;
         self.changed(now, false);
     }
 
-    /// The files were read, and a map has lost more than half of its lines.
+    /// Notes that the files were read, and that a map has lost more than half of its lines.
     pub(super) fn shrunk(&mut self, now: Timestamp) {
         if let Some(edit) = &mut self.edit {
             edit.second_look = Some(now + SECOND_LOOK);
@@ -140,7 +140,7 @@ impl Edit {
     }
 }
 
-/// A few files, to notice when they have been edited and are complete.
+/// A few files, watched for edits that are complete.
 ///
 /// Files that belong together, like a certificate and its key, are written one after the other. So they are read only
 /// when none of them has changed for a while.
@@ -162,7 +162,7 @@ impl FileState {
         FileState { files, debounce }
     }
 
-    /// Checks the files. True: they have changed and must be read now.
+    /// Checks the files. Returns true if they have changed and must be read now.
     pub(crate) fn has_settled(&mut self, now: Timestamp) -> bool {
         let found = Fingerprint::of(&self.files);
         let has_settled = matches!(self.debounce.look(now, &found, false), WatchStep::Read { .. });

@@ -42,7 +42,7 @@ impl Fingerprint {
         Fingerprint { files: files.iter().map(|path| Seen::look(path)).collect(), ..Fingerprint::default() }
     }
 
-    /// Whether a file was created, or has another size under the same inode. Its writer may not have finished.
+    /// Whether a file was created, or has a different size under the same inode. Its writer may not have finished.
     ///
     /// A file that was renamed over another one is whole.
     pub(super) fn is_written_in_place_since(&self, before: &Fingerprint) -> bool {

@@ -1,4 +1,4 @@
-//! `attach --protect`: the lines of the policy that protect an application, and where nginx reports the ends of requests.
+//! `attach --protect`: the policy lines that protect an application, and the address to which nginx reports ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use slowlane_core::base::{Address, SloId};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Policy, Slo, map};
 
-/// The address at which slowlane is to listen for ends, if its config names none.
+/// The address where slowlane will listen for ends if its config names none.
 const ENDS: &str = "127.0.0.1:9004";
 
-/// The options of an SLO 0 without a limit: only these may be replaced.
+/// The options of SLO 0 if it has no limit: only these options may be replaced.
 const UNLIMITED: &str = "rate=unlimited";
 
-/// Protects a website, or everything. Returns the changes to the policy's files, and the policy that results from them.
+/// Protects a website, or everything. Returns the changes to the policy's files, and the resulting policy.
 pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<(Vec<FileChange>, Policy)> {
     let source =
         config.policy.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
@@ -107,7 +107,7 @@ fn protects(slo: &Slo) -> bool {
     matches!(slo.law, Law::Protect(_))
 }
 
-/// The address to which nginx reports ends, and if slowlane does not listen yet, the change to its config file.
+/// The address to which nginx reports ends and, if slowlane does not listen there yet, the change to its config.
 pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChange>)> {
     if let Some(address) = config.ends.addresses.first() {
         return Ok((address.clone(), None));
@@ -141,7 +141,7 @@ fn path(source: &Source, name: &Path) -> PathBuf {
     fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// A file with one more line.
+/// A change that adds a line to a file.
 fn with_line(path: PathBuf, line: String) -> anyhow::Result<FileChange> {
     let before = existing(&path)?;
     Ok(added(path, before, vec![line]))
@@ -157,7 +157,7 @@ fn added(path: PathBuf, before: String, lines: Vec<String>) -> FileChange {
     FileChange::of(path, before, block)
 }
 
-/// A file in which the line of this number is replaced.
+/// A change that replaces the line with this number in a file.
 fn replaced(path: PathBuf, before: String, number: usize, line: &str) -> FileChange {
     let bytes = |lines| before.split_inclusive('\n').take(lines).map(str::len).sum();
     let block = Block { at: bytes(number - 1), until: bytes(number), lines: vec![line.to_owned()] };

@@ -13,10 +13,10 @@ use crate::proxy::installed;
 use crate::proxy::nginx_files::NginxFiles;
 use crate::proxy::shipped::File;
 
-/// The prefix of the names of the copies of nginx's files.
+/// The file name prefix of copies of nginx's files.
 const COPY: &str = "slowlane-check-";
 
-/// Lets HAProxy check a configuration as it is and with the changes. Returns the new warnings as notes.
+/// Lets HAProxy check a configuration, first as it is and then with the changes. Returns the new warnings as notes.
 pub(super) fn haproxy(
     config: &[PathBuf],
     after: &[String],
@@ -47,8 +47,8 @@ pub(super) fn haproxy(
     Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
-/// Lets nginx check a configuration as it is, and as copies with the changes, in which each `include` names a copy.
-/// Links lead to the other files of the folder, because nginx looks for relative paths beside its main file.
+/// Lets nginx check a configuration as it is, and then copies with the changes, whose `include` lines name copies. The
+/// other files of the folder are linked, because nginx looks for relative paths beside its main file.
 pub(super) fn nginx(
     config: &Path,
     main: &Path,
@@ -56,7 +56,7 @@ pub(super) fn nginx(
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
     let copies = TempDir::new()?;
     let folder = config.parent().unwrap_or(Path::new("/"));
-    // A file with a name like that of a copy gets no link, because writing the copy would write through the link.
+    // A file whose name looks like a copy's gets no link, because writing the copy would write through the link.
     let is_other = |entry: &DirEntry| !entry.file_name().to_string_lossy().starts_with(COPY);
     for entry in fs::read_dir(folder)?.flatten().filter(is_other) {
         symlink(entry.path(), copies.path().join(entry.file_name()))?;
@@ -84,7 +84,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The warnings that the changes add, or the proxy's refusal. Paths of copies are replaced by those of the real files.
+/// The warnings that the changes add, or the proxy's refusal. Paths of copies are replaced by the real paths.
 fn judged(
     proxy: &'static str,
     before: Output,

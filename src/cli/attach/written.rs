@@ -1,4 +1,4 @@
-//! Writes slowlane's lines into the operator's files, keeps copies of the originals, and removes the lines again.
+//! Adds slowlane's lines to the operator's files, keeps copies of the originals, and removes the lines again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -22,7 +22,7 @@ pub(super) struct FileChange {
 }
 
 impl FileChange {
-    /// A file with one more block of lines.
+    /// A change that adds a block of lines to a file.
     pub(super) fn of(path: PathBuf, before: String, block: Block) -> FileChange {
         let after = with_blocks(&before, vec![block]);
         FileChange { path, before, after }
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         .map_err(|_| Refused::Unread(format!("{}: is not UTF-8 text", path.display())))
 }
 
-/// The text of a file. It is never written back, so invalid UTF-8 may be replaced.
+/// The text of a file, with invalid UTF-8 replaced: this text is never written back.
 pub(in crate::cli) fn lossy(path: &Path) -> Result<String, Refused> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
@@ -59,7 +59,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Refused> {
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    /// The path of the copy of a file, out of reach of the operator's includes.
+    /// The path of a file's backup, which the operator's includes do not match.
     pub(super) fn backup(&self, path: &Path) -> PathBuf {
         self.0.join("before").join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -82,7 +82,7 @@ impl Folder {
         write_over(&self.backup(path), bytes(path)?, path)
     }
 
-    /// The files that were changed earlier, found by the copies of their originals.
+    /// The files that were changed earlier, found by their backups.
     pub(super) fn changed(&self) -> anyhow::Result<Vec<PathBuf>> {
         let kept = self.0.join("before");
         let pattern = format!("{}/**/*", glob::Pattern::escape(&kept.display().to_string()));
@@ -90,7 +90,7 @@ impl Folder {
         Ok(paths.filter_map(|path| Some(Path::new("/").join(path.strip_prefix(&kept).ok()?))).collect())
     }
 
-    /// Takes slowlane's lines out of these files, and removes each backup that equals the restored file.
+    /// Removes slowlane's lines from these files, and removes each backup that equals the restored file.
     pub(super) fn undo(&self, main: &Path, paths: BTreeSet<PathBuf>) -> anyhow::Result<()> {
         let mut changes = Vec::new();
         for path in paths {
@@ -135,8 +135,8 @@ fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces a file in one step: after a power cut, it has the old text or the new one. Its owner and its permissions
-/// are those of `like`, or the usual ones if `like` does not exist.
+/// Replaces a file in one step: after a power cut, the file has either the old text or the new text. Its owner and
+/// permissions are those of `like`, or the defaults if `like` does not exist.
 fn write_over(path: &Path, text: impl AsRef<[u8]>, like: &Path) -> anyhow::Result<()> {
     let place = || path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new("/"));

@@ -18,7 +18,7 @@ pub(super) struct AgentSeen {
 }
 
 impl AgentSeen {
-    /// The sum of a metric over all labels, or the value of one series; 0 if there is none.
+    /// The sum of a metric over all labels, or the value of one series; 0 if there is no such series.
     pub(super) fn metric(&self, name: &str) -> f64 {
         let series = self.metrics.lines().filter_map(|line| line.rsplit_once(' '));
         let values = series.filter(|(series, _)| *series == name || series.split('{').next() == Some(name));
@@ -26,7 +26,7 @@ impl AgentSeen {
     }
 }
 
-/// Whether slowlane listens at the SPOP and HTTP addresses of the config.
+/// Checks whether slowlane listens at the SPOP and HTTP addresses in the config.
 pub(super) fn of_listeners(config: &Config, report: &mut DoctorReport) {
     for listen in [&config.spop, &config.http] {
         for address in &listen.addresses {
@@ -60,7 +60,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
     asked.ok()
 }
 
-/// Whether proxies query slowlane, and with which fields. Returns whether any does, or at least connects.
+/// Checks whether proxies query slowlane, and with which fields. Returns whether any proxy does, or at least connects.
 ///
 /// `attached` says whether a proxy on this machine is attached; `None` if there is no proxy.
 pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut DoctorReport) -> bool {
@@ -71,10 +71,10 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
     let of_peers = peers.map_or(0, |peers| peers.connected as u64);
     let connected = connections.spop + connections.http + connections.grpc + of_peers;
     let rate = rates.iter().sum::<f64>();
-    // The connection of a health check ends at once, so earlier hellos count as well.
+    // A health check closes its connection at once, so earlier hellos also count.
     let connects = connected > 0 || seen.metric("slowlane_spop_frames_total{type=\"hello\"}") > 0.0;
     let is_attached = attached == Some(true);
-    // The status is up to a second old. The metrics are current, but may count the connections of the doctor.
+    // The status is up to a second old. The metrics are current, but may count the doctor's own connections.
     let open: f64 = ["spop", "http", "peers"].map(open).iter().sum();
     let is_idle = connected == 0 && rate == 0.0 && open == 0.0;
     let is_gone = requests > 0 && attached == Some(false) && is_idle;
@@ -147,11 +147,11 @@ fn fix(line: &FaultLine) -> &'static str {
     }
 }
 
-/// Whether the nodes of a cluster share their SLOs.
+/// Checks whether the nodes of a cluster share their SLOs.
 pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
     let Some(ClusterUse { silent, since_s, nodes, other_slos, .. }) = &status.cluster else { return };
     match silent {
-        // The reason is the daemon's: rights of this user do not matter.
+        // The daemon gives this reason, so the rights of this user do not matter.
         Some(reason) => report.add(
             Health::Wrong,
             "cluster",

@@ -12,13 +12,13 @@ use crate::observe::status::Snapshot;
 /// The smallest jump of the clock to report: the time in the status is up to a second old, and the answer takes time.
 const JUMP_MIN_S: u64 = 10;
 
-/// The number of open files other than connections, as on the page "Sizing".
+/// The allowance for open files other than connections, as on the page "Sizing".
 const OTHER_FILES: usize = 2_000;
 
 /// A state file counts as old after this many periods without a write.
 const PERIODS_MAX: u32 = 3;
 
-/// The config: its errors, and the files that the user of the service cannot read.
+/// Reports the errors in the config, and the files that the service's user cannot read.
 pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut DoctorReport) {
     let (tls_errors, expired) = config.check_tls();
     for error in errors.iter().chain(&tls_errors).chain(&service_user::unreadable(config)) {
@@ -29,7 +29,7 @@ pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Do
     }
 }
 
-/// Whether the clock is synchronised by a time service, and whether it has jumped since the start of the daemon.
+/// Checks whether a time service synchronises the clock, and whether it has jumped since the daemon started.
 pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
@@ -53,7 +53,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     }
 }
 
-/// Whether the limit of open files has room for all connections of proxies.
+/// Checks whether the limit on open files leaves room for all connections of proxies.
 pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let used = [&config.spop, &config.http, &config.grpc].into_iter().filter(|of| !of.addresses.is_empty());
     let needed = used.map(|of| of.connections_max).sum::<usize>() + OTHER_FILES;
@@ -70,7 +70,7 @@ pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut Doct
     }
 }
 
-/// Whether a restart will find a recent state file.
+/// Checks whether a restart will find a recent state file.
 pub(super) fn of_state(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let Some(state) = &config.state else {
         return report.note(

@@ -33,7 +33,7 @@ pub(super) struct DoctorArguments {
     json: bool,
 }
 
-/// All findings. The fields of this struct are those of `--json`.
+/// All findings, with the fields of `--json`.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     ok: bool,

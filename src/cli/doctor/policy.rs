@@ -1,4 +1,4 @@
-//! The policy: whether limits are in force, and whether they are those of the files.
+//! Checks the policy: whether limits are in force, and whether they match the files.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const RELOAD_MAX: Duration = Duration::from_secs(30);
 
 const CORRECT: &str = "correct it; `slowlane check` lists up to 100 errors";
 
-/// The files of the policy: errors, warnings, and edits that are not in force.
+/// Reports errors and warnings in the policy's files, and edits that are not in force.
 pub(super) fn of_files(
     source: &Source,
     seen: Option<&AgentSeen>,
@@ -40,7 +40,7 @@ pub(super) fn of_files(
     }
 }
 
-/// Whether the files were edited after the last reload, or after the start if there was no reload.
+/// Checks whether the files were edited after the last reload, or after startup if there was no reload.
 fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     let read_ms_ago = match status.reloads.first() {
         Some(reload) => status.at_ms.saturating_sub(reload.at_ms),
@@ -57,11 +57,11 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     }
 }
 
-/// The limits that the daemon has in force.
+/// Reports the limits that the daemon has in force, or that it has none.
 pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
-        // This is always a fault: the rights that count here are the daemon's, not those of this user.
+        // This is always a fault: the rights that count here are the daemon's, not this user's.
         let text = format!("the last edit is not in force: {first}");
         report.add(Health::Wrong, "policy", text, CORRECT.into());
     }

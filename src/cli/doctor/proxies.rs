@@ -1,4 +1,4 @@
-//! The configurations of the proxies on this machine: whether slowlane is attached.
+//! Checks whether slowlane is attached to the proxies on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,9 @@ use slowlane_core::base::Address;
 struct Read {
     /// The HTTP frontends or servers.
     sites: Vec<Site>,
-    /// The addresses by which the proxy reaches slowlane.
+    /// The addresses at which the proxy reaches slowlane.
     agents: Vec<String>,
-    /// nginx's `worker_connections`: the limit of each worker.
+    /// nginx's `worker_connections`, the limit for each worker.
     worker_connections: Option<u64>,
 }
 
@@ -28,18 +28,18 @@ struct Site {
     name: String,
     /// The line that is missing for queries to slowlane; `None` if nothing is missing.
     lacks: Option<&'static str>,
-    /// It accepts connections over IPv6.
+    /// Whether it accepts connections over IPv6.
     has_ipv6: bool,
-    /// If a client disconnects, its query is aborted, and its request may pass uncounted.
+    /// Whether a client that disconnects aborts its query, so that its request may pass uncounted.
     ends_queries: bool,
 }
 
 /// The configuration of one proxy.
 struct ProxyConfig {
     kind: &'static str,
-    /// The paths of its files, for messages.
+    /// The paths of the configuration's files, for messages.
     path: String,
-    /// The operator has named the file.
+    /// Whether the operator has named the file.
     is_named: bool,
     read: Result<Read, Refused>,
 }
@@ -55,7 +55,7 @@ const WORKER_CONNECTIONS: u64 = 512;
 
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
-/// With fewer, a crawler or waiting crowd can use up an nginx worker: each client uses a connection, its query another.
+/// With fewer connections, a crawler or a waiting crowd can exhaust an nginx worker: each client takes two.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {

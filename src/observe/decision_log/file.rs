@@ -1,4 +1,4 @@
-//! The file of the decision log. After log rotation has renamed it, a new one is created.
+//! The file of the decision log. After log rotation has renamed the file, a new one is created.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

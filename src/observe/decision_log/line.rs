@@ -4,10 +4,10 @@ use std::fmt::{self, Write};
 
 use slowlane_core::base::{BlockedBy, Decision, Ruling, Utc, Value, Verdict, counted, is_same_name};
 
-/// The maximum number of characters logged of a field's name or value, so that clients cannot fill the disk.
+/// The maximum number of characters of a field's name or value to log, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// Appends a line. It fails only if writing to a `String` does, which never happens.
+/// Appends a line. Fails only if writing to a `String` fails, which never happens.
 pub(super) fn write_line<'a>(
     line: &mut String,
     decision: &Decision,
@@ -41,7 +41,7 @@ pub(super) fn write_line<'a>(
     line.push_str(",\"fields\":{");
     let mut names: Vec<&[u8]> = Vec::new();
     for (name, value) in fields {
-        // Of fields with the same name, only the first counts.
+        // If several fields have the same name, only the first is logged.
         if names.iter().any(|known| is_same_name(known, name)) {
             continue;
         }

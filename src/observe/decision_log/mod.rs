@@ -4,9 +4,9 @@
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
 //!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
 //! ```
-//! The log does not slow requests down. A decision gets a line only if its verdict, or that of a dry run, is of a
-//! wanted kind, if the sample includes it, and if the limit per second allows another line. A separate thread writes
-//! the lines from a bounded queue. When the queue is full, lines are dropped and counted.
+//! The log does not slow requests down. A decision gets a line only if its verdict, or the verdict of a dry run, is of
+//! a wanted kind, if the sample includes the decision, and if the limit per second allows another line. A separate
+//! thread writes the lines from a bounded queue. When the queue is full, lines are dropped and counted.
 
 mod file;
 mod line;
@@ -29,7 +29,7 @@ pub(crate) const STDOUT: &str = "-";
 /// The maximum number of queued lines, about 300 bytes each.
 const LINES_MAX: usize = 4096;
 
-/// Handle used by request threads.
+/// The handle that request threads use.
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     queue: LineQueue,
@@ -64,8 +64,8 @@ impl DecisionLog {
 
     /// Whether to log a decision.
     ///
-    /// Its verdict, or that of a dry run, must be of a wanted kind. The sample must include it, and the limit per
-    /// second must allow another line. `draw` gives a random number below 1.
+    /// The decision's verdict, or the verdict of a dry run, must be of a wanted kind. The sample must include the
+    /// decision, and the limit per second must allow another line. `draw` gives a random number below 1.
     pub(crate) fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> f64) -> bool {
         let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
         if !is_kind(decision.verdict) && !decision.dry_runs().map(|judged| judged.verdict).any(is_kind) {
@@ -81,7 +81,7 @@ impl DecisionLog {
         is_within
     }
 
-    /// Queues the line of a decision, or counts it as dropped.
+    /// Queues the line of a decision, or counts the line as dropped.
     ///
     /// `rate` is the rate of the decision's key in requests per second; `fields` are the fields of the request.
     pub(crate) fn write<'a>(

@@ -73,10 +73,10 @@ static STARTED: OnceLock<LineQueue> = OnceLock::new();
 /// The maximum number of queued lines, about 150 bytes each.
 const LINES_MAX: usize = 1024;
 
-/// The number of lines that were dropped because the queue was full or standard error could not be written.
+/// The number of lines that were dropped because the queue was full or writing to standard error failed.
 pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// When this is dropped, it waits up to two seconds for the queued lines to be written: hold it until the process ends.
+/// Dropping this waits up to two seconds for the queued lines to be written, so hold it until the process ends.
 #[must_use]
 pub(crate) struct Goodbye;
 
@@ -125,14 +125,14 @@ fn standard_error() -> Box<dyn Write + Send> {
     }
 }
 
-/// Starts the thread that writes the log to `out`, and the number of dropped lines when `out` accepts lines again.
+/// Starts the thread that writes the log to `out`, and logs the number of dropped lines once `out` accepts lines again.
 fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQueue> {
     let mut output = LineOutput::new(out, Counter::default(), dropped.clone());
     let (mut reported, all) = (0, dropped.clone());
     LineQueue::start("log", LINES_MAX, dropped, move |lines| {
         let is_written = output.write(lines).is_ok();
         let dropped = all.get();
-        // If this line is lost as well, the number is logged again after a later write.
+        // If this line is also lost, the number is logged again after a later write.
         if is_written && dropped > reported && output.write(&line_about(dropped - reported)).is_ok() {
             reported = dropped;
         }
@@ -167,14 +167,14 @@ impl Write for LineSender {
     }
 }
 
-/// Limits a log line to one per second, and counts the suppressed ones.
+/// Limits a log line to one per second, and counts the suppressed lines.
 #[derive(Debug, Default)]
 pub(crate) struct OncePerSecond {
     state: Mutex<(Timestamp, u64)>,
 }
 
 impl OncePerSecond {
-    /// `Some`: log now, with the number of lines suppressed since the last logged line, if any.
+    /// `Some` if a line may be logged now, with the number of lines suppressed since the last logged line, if any.
     pub(crate) fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
         let mut state = self.state.lock();
         let (logged_at, suppressed) = *state;

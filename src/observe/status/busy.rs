@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 61;
 pub(super) struct Busy(HashMap<Key, Meters>);
 
 impl Busy {
-    /// Reads the entries of all noted keys. Call it once a second.
+    /// Reads the entries of all noted keys. Call this once a second.
     pub(super) fn tick(&mut self, now: Timestamp, keys: impl IntoIterator<Item = Key>, table: &Table) {
         let mut before = mem::take(&mut self.0);
         for key in keys {
@@ -43,7 +43,7 @@ impl Busy {
 /// The tolerance for late ticks.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The totals of one key, received and admitted, from which its rates follow.
+/// The totals of one key, received and admitted, from which the key's rates are calculated.
 #[derive(Debug)]
 struct Meters {
     last: [FreqCtr; 2],

@@ -19,7 +19,7 @@ pub struct ClusterLine {
     /// How long the store has been silent, or has been answering, in seconds.
     pub since_s: u64,
     pub round_trip_ms: f64,
-    /// The number of keys shared now, and that of requests not yet reported to the store.
+    /// The number of keys shared now, and the number of requests not yet reported to the store.
     pub keys: usize,
     #[serde(rename = "owed")]
     pub debt: f64,

@@ -32,7 +32,7 @@ const FOREIGN: &str = "\
 
 impl Column {
     /// # Errors
-    /// HAProxy has no column of this name, or this table does not store it. The text is HAProxy's.
+    /// HAProxy has no column with this name, or this table does not store it. The error's text is HAProxy's.
     pub fn named(name: &str) -> Result<Column, &'static str> {
         match COLUMNS.iter().find(|(known, _)| *known == name) {
             Some(&(_, column)) => Ok(column),

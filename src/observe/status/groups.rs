@@ -3,9 +3,10 @@
 //! ```text
 //! a sample of all requests ─▶ 1 minute │ 10 minutes │ 1 hour, each faded once a second
 //! ```
-//! A request belongs to the group of its address, to one for each network around it, and to one for each of its fields.
-//! Up to [`NOTES_PER_S`] requests a second are all noted; of more, a sample, in which each stands for several. A span
-//! is an exponentially damped mean, like a load average: in the span of a minute, a request of a minute ago counts 1/e.
+//! A request belongs to the group of its address, to one group for each network around it, and to one for each of its
+//! fields. Up to [`NOTES_PER_S`] requests a second are all noted; of more, only a sample, in which each stands for
+//! several. A span is an exponentially damped mean, like a load average: in the span of a minute, a request from a
+//! minute ago counts 1/e.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -30,11 +31,11 @@ const ONE_IN: f64 = 128.0;
 /// The maximum number of notes in a second, from 32,000 requests/s on.
 const NOTES_PER_S_MAX: f64 = 250.0;
 
-/// The number of counters of each span. Each group with more than 0.06 % of all counts is found. The three spans take
+/// The number of counters in each span. Every group with more than 0.06 % of all counts is found. The three spans take
 /// 1.4 MB.
 const ROOM: usize = 3_584;
 
-/// The number of bytes kept of a value. Longer values are cut for display, and compared by their first 256 bytes.
+/// The number of bytes to keep of a value. Longer values are cut for display, and compared by their first 256 bytes.
 const LABEL_BYTES: usize = 47;
 const VALUE_BYTES_MAX: usize = 256;
 
@@ -50,7 +51,7 @@ const FIRST: [&str; 3] = [SOURCE, NETWORK, NETWORK];
 const SOURCE: &str = "source";
 pub(super) const NETWORK: &str = "network";
 
-/// The maximum number of fields that are ranked. A process that has seen this many ignores further ones.
+/// The maximum number of fields that are ranked. A process that has seen this many fields ignores new ones.
 const NAMES_MAX: usize = 64;
 
 /// Fields that contain an amount. Their values form no groups.
@@ -171,7 +172,7 @@ impl Groups {
         self.one_in.load(Relaxed)
     }
 
-    /// Unless the notes are in use, notes a request, which waits for `turn`. `facts` passes each field to its argument.
+    /// Notes a request, which waits for `turn`, unless the notes are in use. `facts` passes each field to its argument.
     pub fn note(
         &self,
         decision: &Decision,
@@ -226,7 +227,7 @@ impl Groups {
         self.awaits.store(!noted.awaited.is_empty(), Relaxed);
     }
 
-    /// Fades all spans, and adapts the sample to `requests_per_s`. Call it once a second.
+    /// Fades all spans, and adapts the sample to `requests_per_s`. Call this once a second.
     pub fn tick(&self, now: Timestamp, requests_per_s: f64) {
         let one_in = (requests_per_s / f64::from(NOTES_PER_S)).min(ONE_IN);
         let one_in = one_in.max(requests_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
@@ -239,7 +240,7 @@ impl Groups {
         noted.fade(passed.as_secs_f64());
     }
 
-    /// The first groups of each field, or of one field, in the order of a measure.
+    /// The highest-ranked groups of each field, or of one field, by a measure.
     pub fn first(&self, span: Lookback, by: RankedBy, field: Option<&str>) -> Ranking {
         self.ranking(span).by(by, field, LISTED_MAX)
     }
@@ -254,7 +255,7 @@ impl Groups {
         self.ranking(Lookback::Minute).crowd()
     }
 
-    /// The groups of a span whose weight exceeds the error, in no order.
+    /// The groups of a span whose weight exceeds the error, in no particular order.
     fn ranking(&self, span: Lookback) -> Ranking {
         let noted = self.noted.lock();
         let OfSpan { groups, requests, sampled, seconds } = &noted.spans[span as usize];
@@ -347,7 +348,7 @@ impl Noted {
     }
 }
 
-/// The network around an address. The prefix is the first one for IPv4, the second for IPv6.
+/// The network around an address. The first prefix is for IPv4, the second for IPv6.
 fn around(address: IpAddr, (ipv4, ipv6): (u8, u8)) -> Value<'static> {
     Value::Network(Network::of(address, if address.is_ipv4() { ipv4 } else { ipv6 }))
 }

@@ -17,29 +17,29 @@ pub(super) const PLACES: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Hitter {
     pub key: Key,
-    /// The upper bound of its weight, after decay.
+    /// The upper bound of the key's weight, after decay.
     weight: f32,
     error: f32,
-    /// The SLO that throttled it last.
+    /// The SLO that throttled the key last.
     pub slo: SloId,
     /// The number of delayed requests since the key got its place.
     pub delayed: u64,
     pub denied: u64,
     /// The number of requests delayed and denied since the last read, about a second ago.
     pub new: [u64; 2],
-    /// Its last delay, in milliseconds.
+    /// The key's last delay, in milliseconds.
     pub delay_ms: u64,
     /// The moment at which the key got its place; zero for a new key.
     pub since: Timestamp,
     pub seen: Timestamp,
-    /// The block that refused it last.
+    /// The block that refused the key last.
     pub blocked: Option<Blocked>,
     /// The fields of the request that gave the key its place.
     pub label: Label,
 }
 
 impl Hitter {
-    /// A new key without facts. It inherits a weight.
+    /// A new key without facts, which inherits a weight.
     pub(super) fn new(key: Key, weight: f32) -> Hitter {
         Hitter {
             key,
@@ -57,13 +57,13 @@ impl Hitter {
         }
     }
 
-    /// The lower bound of its weight, after decay.
+    /// The lower bound of the key's weight, after decay.
     pub fn weight_min(&self) -> f32 {
         self.weight - self.error
     }
 }
 
-/// The sketch: its places, allocated at the start.
+/// The sketch: its places, allocated up front.
 #[derive(Debug)]
 pub(super) struct HeavyHitters(Vec<Hitter>);
 
@@ -74,7 +74,7 @@ impl Default for HeavyHitters {
 }
 
 impl HeavyHitters {
-    /// Adds to the weight of a key, and returns its facts. They are empty if the key is new.
+    /// Adds to the weight of a key, and returns the key's facts, which are empty if the key is new.
     pub(super) fn add(&mut self, key: Key, weight: f32) -> &mut Hitter {
         let known = self.0.iter().position(|place| place.key == key);
         let place = known.unwrap_or_else(|| self.place_for(key));
@@ -109,13 +109,13 @@ impl HeavyHitters {
         self.0.len()
     }
 
-    /// All keys, in no order.
+    /// All keys, in no particular order.
     pub(super) fn all(&mut self) -> &mut [Hitter] {
         &mut self.0
     }
 }
 
-/// Keys below this weight are removed. A single request decays to it in ten half-lives.
+/// Keys below this weight are removed. The weight of a single request decays to this value in ten half-lives.
 const FORGOTTEN: f32 = 1.0 / 1024.0;
 
 #[cfg(test)]

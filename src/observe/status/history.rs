@@ -19,7 +19,7 @@ use slowlane_core::snapshot::NOTE_BYTES_MAX;
 /// The longest time span of a query.
 pub const DAY: Duration = Duration::from_secs(86_400);
 
-/// The longest time span that is answered in minutes.
+/// The longest time span that is answered minute by minute.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The maximum number of keys in an open period. If there are more, the half with the fewest throttled requests is
@@ -29,7 +29,7 @@ const OPEN_KEYS_MAX: usize = 1_024;
 /// The maximum number of keys listed.
 const LISTED_MAX: usize = 100;
 
-/// The answer of `/api/history`.
+/// The answer from `/api/history`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistoryLines {
     /// Milliseconds since 1970: now, and the start of the first period.
@@ -42,24 +42,24 @@ pub struct HistoryLines {
     pub denied: Vec<u64>,
     /// The most throttled keys, in descending order, including those that a dry run would have throttled.
     pub keys: Vec<PastKey>,
-    /// The number of keys that are known. The number is exact if each period has kept all its keys.
+    /// The number of known keys, which is exact if each period has kept all its keys.
     pub keys_total: KeyCount,
 }
 
-/// A key that was throttled. For a dry run, the numbers are those that the SLO would have caused.
+/// A key that was throttled. For a dry run, the numbers are those that enforcing it would have caused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PastKey {
     pub key: String,
     pub slo: u32,
     pub dry_run: bool,
-    /// This is the key of all requests that cannot be looked up.
+    /// Whether this is the key of all requests that cannot be looked up.
     pub refused: bool,
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
     pub why: Option<String>,
     pub delayed: u64,
     pub denied: u64,
-    /// The longest of its delays that is known: only the last delay of each second is read.
+    /// The longest known delay: only the last delay of each second is read.
     pub delay_ms: u64,
     pub first_ms_ago: u64,
     pub last_ms_ago: u64,
@@ -79,7 +79,7 @@ pub(super) struct History {
     last_totals: Throttlings,
 }
 
-/// The last periods of one length, oldest first. The newest is open.
+/// The last periods of one length, oldest first. The newest period is open.
 #[derive(Debug)]
 struct Periods {
     length_s: u64,
@@ -96,7 +96,7 @@ struct Period {
     number: u64,
     totals: Throttlings,
     keys: HashMap<Noted, KeyTally>,
-    /// Some keys were left out.
+    /// Whether some keys were left out.
     is_cut: bool,
 }
 
@@ -123,7 +123,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds the counts since the last call. Call it once a second. `totals` count all delays and denials so far.
+    /// Adds the counts since the last call. Call this once a second. `totals` count all delays and denials so far.
     pub(super) fn tick(&mut self, now: Timestamp, totals: Throttlings, hitters: &[(bool, Hitter)]) {
         let before = mem::replace(&mut self.last_totals, totals);
         let new_totals = [0, 1].map(|place| totals[place].saturating_sub(before[place]));
@@ -140,7 +140,7 @@ impl History {
         }
     }
 
-    /// The keys and requests throttled in the last `span`, a day at most, with all of the period in which it begins.
+    /// The keys and requests throttled in the last `span`, a day at most, and in the whole period in which it begins.
     pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
         let periods = &self.periods[usize::from(span > HOUR)];
         let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));
@@ -187,7 +187,7 @@ impl Periods {
         at.since_epoch().as_secs() / self.length_s
     }
 
-    /// The period that contains `now`. If it is new, the one before it is closed.
+    /// The period that contains `now`. If this period is new, the previous one is closed.
     fn open(&mut self, now: Timestamp) -> &mut Period {
         let number = self.number(now);
         if self.list.back().is_none_or(|newest| newest.number < number) {

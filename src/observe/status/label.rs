@@ -6,10 +6,10 @@ use crate::observe::status::FieldLine;
 use slowlane_core::base::{Network, query, shown};
 use slowlane_core::policy::{Fact, Text};
 
-/// The maximum number of bytes kept of a request: enough for a source, two websites and some more.
+/// The maximum number of bytes to keep of a request: enough for a source, two websites and a little more.
 const LABEL_BYTES_MAX: usize = 320;
 
-/// The maximum number of bytes kept of a name and of a value. Longer ones are cut.
+/// The maximum number of bytes to keep of a name and of a value. Longer names and values are cut.
 const NAME_BYTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 128;
 
@@ -35,7 +35,7 @@ pub struct KeptFact<'l> {
     pub in_key: bool,
     /// The number of leading bits of the address that are in the key; `None` if all bits are.
     pub prefix: Option<u8>,
-    /// The name or the value was cut.
+    /// Whether the name or the value was cut.
     pub is_cut: bool,
 }
 
@@ -76,7 +76,7 @@ impl Label {
         self.facts().filter(|fact| fact.in_key).map(line).collect()
     }
 
-    /// All facts as the query of a request; `None` if a part of them was too long to keep.
+    /// All facts as the query of a request; `None` if a part was too long to keep.
     pub(super) fn query(&self) -> Option<String> {
         let is_whole = !self.is_cut && self.facts().all(|fact| !fact.is_cut);
         is_whole.then(|| query::written(self.facts().map(|fact| (fact.name, fact.value))))
@@ -86,7 +86,7 @@ impl Label {
 impl KeptFact<'_> {
     /// The value in a form that is safe to display, with invisible and control characters escaped.
     ///
-    /// An address becomes a network if the key has only its network.
+    /// An address becomes a network if the key contains only its network.
     pub fn shown(&self) -> String {
         let address = std::str::from_utf8(self.value).ok().and_then(|text| text.parse().ok());
         if let (Some(prefix), Some(address)) = (self.prefix, address) {

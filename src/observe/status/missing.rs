@@ -36,11 +36,11 @@ const SHARE_MAX: f64 = 0.01;
 pub enum Fault {
     /// The value is not what the policy needs.
     Unreadable,
-    /// There is no value, and every limit needs one.
+    /// There is no value, although every limit needs one.
     Absent,
 }
 
-/// A fault of a field.
+/// A fault in a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultLine {
     pub field: String,
@@ -77,19 +77,19 @@ pub struct News {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingLine {
     pub field: String,
-    /// Maps, types and options: `source+owner.map`, `type 4`, `share=owner`.
+    /// The maps, types and options that need the field, like `source+owner.map`, `type 4` or `share=owner`.
     pub needed_by: Vec<String>,
     /// The number of requests since the policy came into force; none of them carried the field.
     pub requests: u64,
 }
 
-/// The number of faults of each field and kind.
+/// The number of faults, by field and kind.
 type FieldCounts = BTreeMap<(String, Fault), u64>;
 
 /// The counts of a policy at a moment.
 #[derive(Clone, Debug, Default)]
 struct Mark {
-    /// Seconds since the start.
+    /// Seconds since startup.
     tick: u64,
     /// The number of requests that the policy has decided.
     requests: u64,
@@ -98,12 +98,12 @@ struct Mark {
 
 #[derive(Debug, Default)]
 struct Look {
-    /// The policy that was checked. The reference keeps its address from being reused.
+    /// The policy that was checked. The reference keeps the policy's address from being reused.
     policy: Weak<Policy>,
     /// The number of all requests before the first check of this policy.
     before: u64,
     now: Mark,
-    /// The starts of the previous window and of the current one. Faults since the earlier start count as recent.
+    /// The starts of the previous and the current window. Faults since the earlier start count as recent.
     begins: [Mark; 2],
     /// The missing fields that were logged.
     reported: BTreeSet<String>,
@@ -115,7 +115,7 @@ struct Look {
 
 impl Missing {
     /// Checks the policy in force, and returns only findings that are new. `total` is the number of all requests so
-    /// far. Call it once a second.
+    /// far. Call this once a second.
     pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> News {
         let mut look = self.0.lock();
         let look = &mut *look;
@@ -143,7 +143,7 @@ impl Missing {
         self.0.lock().faults(policy)
     }
 
-    /// The numbers of faults since the start, for the fields of this policy.
+    /// The numbers of faults since startup, for the fields of this policy.
     pub fn fault_totals(&self, policy: &Arc<Policy>) -> BTreeMap<(String, Fault), u64> {
         let (look, mut totals) = (self.0.lock(), counts(policy));
         totals.iter_mut().for_each(|(key, count)| *count += look.earlier(policy, key));
@@ -198,7 +198,7 @@ impl Look {
         missing.map(line).collect()
     }
 
-    /// Recent faults, without those of fields that no request carries: these are reported as missing instead.
+    /// Recent faults, except in fields that no request carries, which are reported as missing instead.
     fn faults(&self, policy: &Arc<Policy>) -> Vec<FaultLine> {
         if !self.is_at(policy) {
             return Vec::new();

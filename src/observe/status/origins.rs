@@ -8,8 +8,8 @@ use crate::observe::status::Label;
 use slowlane_core::base::{Key, Query, Shown, SloId};
 use slowlane_core::policy::{Origin, Policy};
 
-/// The maximum number of lookups for one snapshot. Each counts the lines of a map, which takes milliseconds for a
-/// large one.
+/// The maximum number of lookups for one snapshot. Each lookup counts the lines of a map, which takes milliseconds for
+/// a large map.
 const LOOKUPS_MAX: usize = 20;
 
 /// Known lines, kept while their keys are listed and their policy is in force.
@@ -23,7 +23,7 @@ pub(super) struct Origins {
 pub(super) type Listed<'l> = ((Key, SloId), &'l Label);
 
 impl Origins {
-    /// Looks up unknown lines of listed keys, [`LOOKUPS_MAX`] at most. Forgets those of keys that are no longer listed.
+    /// Looks up unknown lines of listed keys, [`LOOKUPS_MAX`] at most. Forgets the lines of keys no longer listed.
     pub(super) fn update<'l>(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed<'l>>) {
         let mut before = mem::take(&mut self.known);
         let in_force = Arc::downgrade(policy);

@@ -20,9 +20,9 @@ pub struct PeersStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerLine {
     pub name: String,
-    /// None: it is not connected.
+    /// `None` if the proxy is not connected.
     pub connection: Option<PeerConnection>,
-    /// The names of the tables in which it counts requests.
+    /// The names of the tables in which the proxy counts requests.
     pub tables: Vec<String>,
     pub keys: usize,
 }
@@ -36,7 +36,7 @@ pub struct PeerConnection {
     pub is_dialled: bool,
     /// Whether the proxy has sent all its entries.
     pub is_synced: bool,
-    /// The number of counts received from the proxy, and of limits pushed to it.
+    /// The number of counts received from the proxy, and the number of limits pushed to it.
     pub updates: u64,
     pub pushes: u64,
     /// The number of limits that the proxy has not acknowledged.
@@ -47,7 +47,7 @@ pub struct PeerConnection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeersUse {
     pub connected: usize,
-    /// Proxies that were connected before, but are not now.
+    /// The number of proxies that were connected earlier, but are not now.
     pub lost: usize,
     pub keys: usize,
     /// The number of limits that these proxies have not acknowledged.
@@ -77,7 +77,7 @@ pub struct PeerCount {
     pub denied: u32,
     /// Milliseconds since the proxy last sent a count.
     pub seen_ms: u64,
-    /// The columns of the proxy's table of limits: slot, tau, maximum, X. None: no limit was pushed.
+    /// The columns of the proxy's table of limits: slot, tau, maximum, X. `None` if no limit was pushed.
     pub pushed: Option<[u64; 4]>,
     /// The pushed limit in words.
     pub update: String,

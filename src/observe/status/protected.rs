@@ -12,15 +12,15 @@ pub struct ProtectedLine {
     pub limit: usize,
     pub inside: usize,
     pub waiting: usize,
-    /// The time that a page takes, as a multiple of its time when nothing queues.
+    /// The time that a page takes, as a multiple of the time that it takes when nothing queues.
     pub slowdown: f64,
     /// How long a new request would wait at the end of the queue.
     pub queue_ms: u64,
-    /// slowlane is measuring how long pages take when nothing queues.
+    /// Whether slowlane is measuring how long pages take when nothing queues.
     pub is_measuring: bool,
-    /// The proxy reports the ends of requests. Otherwise all requests pass.
+    /// Whether the proxy reports when requests end. If it does not, all requests pass.
     pub sees_ends: bool,
-    /// Of the groups with waiting requests, those with the most requests.
+    /// The groups with the most requests, among the groups with waiting requests.
     #[serde(default)]
     pub groups: Vec<Group>,
 }
@@ -43,7 +43,7 @@ impl ProtectedLine {
         throttle.protected().into_iter().map(line).collect()
     }
 
-    /// Its state in words.
+    /// The application's state in words.
     pub fn state(&self) -> String {
         let ProtectedLine { limit, inside, waiting, slowdown, .. } = self;
         match self.sees_ends {

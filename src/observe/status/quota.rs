@@ -1,4 +1,4 @@
-//! The quotas of a request, and how much of each its client has used.
+//! The quotas of a request, and how much of each quota the client has used.
 
 use std::fmt;
 
@@ -27,12 +27,12 @@ pub struct QuotaLine {
     pub of: Vec<String>,
     /// The allowance in words.
     pub allowance: String,
-    /// Requests, or whole units of work. None: the SLO has no quota, but a rate.
+    /// Requests, or whole units of work. `None` if the SLO has a rate instead of a quota.
     pub limit: Option<u64>,
     pub used: Option<u64>,
     pub left: Option<u64>,
     pub unit: Option<String>,
-    /// When the used requests no longer count, in UTC. None: nothing counts now, or the SLO has no quota.
+    /// When the used requests stop counting, in UTC. `None` if nothing counts now, or the SLO has no quota.
     pub resets_at: Option<String>,
     /// Seconds until `resets_at`.
     pub resets_in: Option<u64>,

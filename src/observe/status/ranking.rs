@@ -10,12 +10,12 @@ use slowlane_core::base::Network;
 /// A network is left out if one narrower group has nearly all of its requests.
 const NEARLY_ALL: f64 = 0.9;
 
-/// The minimum number of sampled requests for a crowd: among fewer, one busy client is normal.
+/// The minimum number of sampled requests for a crowd: among fewer requests, one busy client is normal.
 const CROWD_MIN: u64 = 200;
 const CROWD_SHARE: f64 = 0.95;
 const FEW: u32 = 50;
 
-/// The answer of `/api/groups`.
+/// The answer from `/api/groups`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
     /// The span in seconds. Its means are exponentially damped.
@@ -42,7 +42,7 @@ pub struct GroupRow {
     /// The mean number of waiting requests: seconds of delay per second.
     pub delay: f64,
     pub denied_per_s: f64,
-    /// The approximate number of its addresses. None: more than about 600.
+    /// The approximate number of addresses in the group. `None` if there are more than about 600.
     pub addresses: Option<u32>,
 }
 
@@ -76,7 +76,7 @@ pub struct Crowd {
 }
 
 impl Ranking {
-    /// The first `most` groups of each field, or only of `field`, in the order of a measure that is above zero. A
+    /// The first `most` groups of each field, or only of `field`, ranked by a measure that must be above zero. A
     /// network is left out if it has a single address, or if nearly all of its requests come from one narrower group.
     pub(super) fn by(mut self, measure: RankedBy, field: Option<&str>, most: usize) -> Ranking {
         let mut networks: Vec<(Network, f64)> = self.groups.iter().filter_map(GroupRow::network).collect();
@@ -140,7 +140,7 @@ pub(super) struct AddressBits([u64; 2]);
 
 impl AddressBits {
     pub(super) fn of(hash: u64) -> AddressBits {
-        // The upper bits of the hash choose the bit, because the lower ones already choose a counter's place.
+        // The upper bits of the hash choose the bit, because the lower bits already choose a counter's place.
         let mut bits = [0; 2];
         bits[usize::from(hash >> 63 == 1)] = 1 << (hash >> 57 & 63);
         AddressBits(bits)
@@ -150,8 +150,8 @@ impl AddressBits {
         AddressBits([self.0[0] | first, self.0[1] | second])
     }
 
-    /// The estimated number of addresses that have set the bits (linear counting: Whang and others, 1990). None: too
-    /// many to tell.
+    /// The estimated number of addresses that have set the bits (linear counting: Whang and others, 1990). `None` if
+    /// there are too many to tell.
     pub(super) fn addresses(self) -> Option<u32> {
         let zeros = f64::from(self.0[0].count_zeros() + self.0[1].count_zeros());
         (zeros > 0.0).then(|| (128.0 * (128.0 / zeros).ln()).round() as u32)

@@ -1,4 +1,4 @@
-//! The last reloads of the policy, with the errors of rejected ones.
+//! The last reloads of the policy, with the errors of refused reloads.
 
 use std::collections::VecDeque;
 
@@ -22,9 +22,9 @@ pub struct ReloadLine {
     /// Milliseconds since 1970.
     pub at_ms: u64,
     pub ok: bool,
-    /// A text like `12 SLOs; website.map 3 lines`; empty if the reload was refused.
+    /// The policy in words, like `12 SLOs; website.map 3 lines`; empty if the reload was refused.
     pub summary: String,
-    /// The first problems of a refused reload, or the first warnings of a successful one.
+    /// The first problems of a refused reload, or the first warnings of a successful reload.
     pub problems: Vec<String>,
     pub problems_total: usize,
 }
@@ -33,7 +33,7 @@ pub struct ReloadLine {
 #[derive(Debug, Default)]
 pub struct Reloads {
     list: Mutex<VecDeque<ReloadLine>>,
-    /// If the config file was edited after the start: how the edit comes into force.
+    /// If the config file has been edited since startup, a report that says how to put the edit in force.
     edited: Mutex<Option<String>>,
 }
 
@@ -44,7 +44,7 @@ impl Reloads {
         self.add(at, Some(summary), &all.join("\n"));
     }
 
-    /// Notes an edit of the config file, and the report that later reloads repeat. None: the edit was undone.
+    /// Notes an edit of the config file, and the report that later reloads repeat. `None` if the edit was undone.
     pub fn edit(&self, at: Timestamp, summary: String, reported: Option<String>) {
         *self.edited.lock() = reported;
         self.done(at, summary, "");

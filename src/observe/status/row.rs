@@ -46,7 +46,7 @@ pub struct StatusRow {
 }
 
 impl StatusRow {
-    /// The row of a key, if the table has one.
+    /// The row of a key, if the table has the key.
     pub fn of(throttle: &Throttle, key: Key, now: Timestamp) -> Option<StatusRow> {
         throttle.table().row(key, now).map(|found| StatusRow { found, now })
     }
@@ -62,7 +62,7 @@ impl fmt::Display for StatusRow {
 /// The columns of an entry.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Columns {
-    /// Milliseconds until it expires.
+    /// Milliseconds until the entry expires.
     pub exp: u64,
     pub gpt0: u32,
     pub gpc0_rate: u32,

@@ -9,10 +9,10 @@ use crate::observe::delays::DelayCounts;
 use crate::observe::status::snapshot::round;
 use slowlane_core::base::{SloId, Timestamp};
 
-/// The number of seconds kept: five minutes.
+/// The number of seconds to keep: five minutes.
 const SECONDS_MAX: usize = 300;
 
-/// The seconds that a current rate is averaged over.
+/// The number of seconds over which a current rate is averaged.
 const NOW_S: usize = 10;
 
 /// All counts up to one moment.
@@ -59,8 +59,8 @@ pub(super) struct Seconds {
 }
 
 impl Seconds {
-    /// Adds the totals of this moment. Call it once a second. Returns the rates of the verdicts since the last call, and
-    /// of those that dry runs would have given.
+    /// Adds the totals of this moment. Call this once a second. Returns the rates of the verdicts since the last call,
+    /// and of the verdicts that dry runs would have given.
     pub(super) fn tick(&mut self, totals: Totals) -> [[f64; 3]; 2] {
         let mut new = [[0.0; 3]; 2];
         if let Some(before) = self.totals.back() {

@@ -18,7 +18,7 @@ use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
 
-/// The maximum number listed of throttled keys, of keys of dry runs, and of protected applications.
+/// The maximum number of throttled keys, of keys of dry runs, and of protected applications to list.
 const KEYS_MAX: usize = 100;
 
 /// The maximum number of SLOs listed. If there are more, the busiest are listed.
@@ -37,9 +37,9 @@ pub struct Sources<'s> {
     pub peers: &'s dyn Fn() -> Option<PeersUse>,
 }
 
-/// The answer of `/api/status`.
+/// The answer from `/api/status`.
 ///
-/// Texts contain no control characters, so they are safe for terminals. A browser must insert them as text, not HTML.
+/// Strings contain no control characters, so they are safe for terminals. A browser must insert them as text, not HTML.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub version: String,
@@ -53,9 +53,9 @@ pub struct Snapshot {
     pub minutes: Minutes,
     pub table: TableUse,
     pub blocks: BlockUsage,
-    /// None: this slowlane is not in a cluster.
+    /// `None` if this slowlane is not in a cluster.
     pub cluster: Option<ClusterUse>,
-    /// None: no proxy enforces limits locally.
+    /// `None` if no proxy enforces limits locally.
     pub peers: Option<PeersUse>,
     /// The applications with `law=protect` that have received requests lately.
     #[serde(default)]
@@ -141,7 +141,7 @@ pub struct Connections {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SloLine {
     pub id: u32,
-    /// The fields of its key. If empty, all requests share one key.
+    /// The fields of the SLO's key. Without fields, all requests share one key.
     pub per: Vec<String>,
     pub law: String,
     /// The objective, as its law describes it.
@@ -154,21 +154,21 @@ pub struct SloLine {
     pub dry_run: bool,
     /// Decisions per second over the last ten seconds: pass, delay, deny.
     pub rates: [f64; 3],
-    /// The verdicts that it would have given, if it is a dry run.
+    /// The verdicts that the SLO would have given, if it is a dry run.
     pub shadow: [f64; 3],
-    /// Admitted requests per second of its busiest known key, as a mean of the last seconds.
+    /// Admitted requests per second of the SLO's busiest known key, averaged over the last seconds.
     ///
     /// If an SLO has a single key, these are all of its requests.
     pub busiest_per_s: Option<f64>,
-    /// The largest number of requests in flight for one key, if its law counts them.
+    /// The largest number of requests in flight for one key, if the SLO's law counts them.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
-    /// The unit of its numbers, and the work settled so far. None: it counts requests.
+    /// The unit of the SLO's numbers, and the work settled so far. `None` if the SLO counts requests.
     pub unit: Option<String>,
     pub settled: Option<f64>,
-    /// The number of its keys among the listed ones.
+    /// The number of the SLO's keys among the listed keys.
     pub keys: usize,
-    /// The list of keys is incomplete, so the SLO may have more.
+    /// Whether the list of keys is incomplete, so that the SLO may have more keys.
     pub keys_are_more: bool,
 }
 
@@ -181,10 +181,10 @@ pub struct KeyLine {
     pub objective: String,
     /// The file and the line that gave the key its SLO, like `source.map:8`; `None` until it is looked up.
     pub line: Option<String>,
-    /// The key passes, but a dry run would throttle it.
+    /// Whether the key passes, although a dry run would throttle it.
     pub dry_run: bool,
-    /// This is the key of all requests that cannot be looked up: their website is not a host, or a value is too long to
-    /// search.
+    /// Whether this is the key of all requests that cannot be looked up: their website is not a host, or a value is too
+    /// long to search.
     pub refused: bool,
     /// The block that refuses the key.
     pub blocked: Option<BlockedKey>,
@@ -203,7 +203,7 @@ pub struct KeyLine {
     pub since_ms_ago: u64,
     /// The rate of requests; `None` after the entry has expired.
     ///
-    /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
+    /// The rate is a mean over the last ten seconds, or over the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
     /// The rate of admitted requests. A dry run admits all requests, though another SLO may throttle them.
     pub let_through_per_s: Option<f64>,
@@ -316,7 +316,7 @@ impl BlockedKey {
 }
 
 fn slos(policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
-    // Lines are made only for the listed SLOs: a policy may have thousands.
+    // Lines are made only for the listed SLOs: a policy may have thousands of SLOs.
     let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
     if listed.len() > SLOS_MAX {
@@ -364,7 +364,7 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
 /// The time span of the rates of a key.
 const NOW: Duration = Duration::from_secs(10);
 
-/// The time span for an SLO below 1/s. In a shorter one, a single request changes the rate too much.
+/// The time span for an SLO below 1/s. Over a shorter time, a single request changes the rate too much.
 const NOW_IF_RARE: Duration = Duration::from_secs(60);
 
 fn line_of_key(

@@ -21,7 +21,7 @@ pub struct Status {
     pub groups: Groups,
     pub reloads: Reloads,
     pub missing: Missing,
-    /// None: this slowlane is not in a cluster. The task that talks to the store sets this value.
+    /// `None` if this slowlane is not in a cluster. The task that talks to the store sets this value.
     pub cluster: Mutex<Option<ClusterLine>>,
     pub(super) seconds: Mutex<Seconds>,
     history: Mutex<History>,
@@ -32,7 +32,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Adds the counts of this second. Call it once a second.
+    /// Adds the counts of this second. Call this once a second.
     pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
         let mut seconds = self.seconds.lock();
         let shadow = SecondCounts(verdicts.shadow().collect());
@@ -49,7 +49,7 @@ impl Status {
         *self.json.lock() = None;
     }
 
-    /// The keys throttled in the last `span`, of a day at most.
+    /// The keys throttled in the last `span`, at most a day.
     pub fn history(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
         self.history.lock().since(now, span, policy)
     }

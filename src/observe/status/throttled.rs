@@ -1,4 +1,4 @@
-//! The throttled keys. A note takes a few nanoseconds; only requests that an SLO or its dry run throttles need one.
+//! The throttled keys. A note takes a few nanoseconds; only requests that an SLO or its dry run throttles are noted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use slowlane_core::base::{Blocked, Decision, Judged, Ruling, SloId, Timestamp, V
 /// The number of shards, which reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
 
-/// The maximum number of notes per second (about 0.1 % of a core). Of more throttled requests, a sample is noted.
+/// The maximum number of notes per second (about 0.1 % of a core). If more requests are throttled, a sample is noted.
 const NOTES_PER_S_MAX: f64 = 10_000.0;
 
 /// The half-life of a note, in seconds.
@@ -22,18 +22,18 @@ const HALF_LIFE_S: f64 = 10.0;
 #[derive(Debug, Default)]
 pub struct Throttled {
     pub keys: SharedHitters,
-    /// Keys that a dry run would throttle. They are kept apart, so that they do not displace throttled keys.
+    /// Keys that a dry run would throttle, kept apart so that they do not displace throttled keys.
     pub dry_runs: SharedHitters,
     /// The numbers of requests that proxies delayed and denied by their own rules, which counts of verdicts leave out.
     elsewhere: [AtomicU64; 2],
-    /// For each request that is noted, this many throttled ones are skipped on average.
+    /// For each request that is noted, this many throttled requests are skipped on average.
     skipped: AtomicU32,
     /// The moment of the last decay, in nanoseconds.
     faded_at: AtomicU64,
 }
 
 impl Throttled {
-    /// Notes a request that is delayed or denied, or would be if its dry run were enforced.
+    /// Notes a request that is delayed or denied, or that would be if a dry run were enforced.
     ///
     /// `roll` is a random number for the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
@@ -83,8 +83,8 @@ impl Throttled {
         self.skipped.load(Relaxed) + 1
     }
 
-    /// All known keys with their facts, and whether only a dry run throttles them. Call it once a second: it resets the
-    /// numbers of new requests.
+    /// All known keys with their facts, and whether only a dry run throttles them. Call this once a second, because it
+    /// resets the numbers of new requests.
     pub(super) fn read(&self) -> Vec<(bool, Hitter)> {
         let of = |sketch: &SharedHitters, is_dry_run| {
             let read = |hitter: &mut Hitter| {
@@ -127,7 +127,7 @@ pub struct SharedHitters {
     shards: [SketchShard; SHARDS],
 }
 
-/// One shard of a sketch. The alignment gives each its own cache lines.
+/// One shard of a sketch. The alignment gives each shard its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct SketchShard(Mutex<HeavyHitters>);
@@ -154,7 +154,7 @@ impl SharedHitters {
         if verdict == Verdict::Pass {
             return;
         }
-        // The table chooses shards by other bits, so keys of one shard of the table are spread over the shards here.
+        // The table chooses shards by other bits, so keys of one table shard are spread over all shards here.
         let shard = &self.shards[(key.bits() >> 32) as usize % SHARDS];
         let Some(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);
@@ -191,7 +191,7 @@ impl SharedHitters {
         all
     }
 
-    /// Reads all keys, in no order. Shards are locked one by one, so at most one shard is blocked at a time.
+    /// Reads all keys, in no particular order. Shards are locked one by one, so at most one is blocked at a time.
     fn each<T>(&self, read: impl Fn(&mut Hitter) -> T) -> Vec<T> {
         let of = |shard: &SketchShard| -> Vec<T> { shard.0.lock().all().iter_mut().map(&read).collect() };
         self.shards.iter().flat_map(of).collect()

@@ -15,13 +15,13 @@ use slowlane_core::law::Sketch;
 use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
 use slowlane_core::throttle::{Throttle, View};
 
-/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Explaining it changes no counter.
+/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Creating this changes no counter.
 ///
 /// All text from clients is made safe to display.
 #[derive(Clone, Debug, Serialize)]
 pub struct Why {
     pub fields: Vec<Named>,
-    /// The names of fields that no map, key or share of the policy uses. They may be misspelt.
+    /// The names of fields that no map, key or share of the policy uses; they may be misspelt.
     pub unused: Vec<String>,
     /// The number of requests that this request would count for.
     pub cost: u32,
@@ -43,7 +43,7 @@ pub struct Named {
     pub value: Option<String>,
 }
 
-/// A verdict, in fields named like the variables of HAProxy.
+/// A verdict, in fields named like HAProxy's variables.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct VerdictFields {
     pub verdict: Kind,
@@ -51,7 +51,7 @@ pub struct VerdictFields {
     pub delay_ms: u64,
     #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
-    /// The number of further requests that would pass at once. `None` without a limit.
+    /// The number of additional requests that would pass without delay. `None` without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u32>,
 }
@@ -72,17 +72,17 @@ pub struct RefusingSlo {
     pub also_of: Option<u32>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// Sixteen hex digits. None: the key differs at each start, because the config names no secret.
+    /// Sixteen hex digits. `None` if the key differs after each start, because the config names no secret.
     pub key: Option<String>,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
     /// `None` before the first request of a key, and after its entry has expired.
     pub entry: Option<Columns>,
     pub formula: String,
-    /// The formula of the SLO's assured rate, if the SLO has one and another SLO is above it.
+    /// The formula of the SLO's assured rate, if the SLO has such a rate and another SLO is above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assured: Option<String>,
-    /// By its assured rate, the request bypasses the SLOs above.
+    /// Whether the request bypasses the SLOs above, thanks to its assured rate.
     pub carries: bool,
     /// The SLO whose assured rate overrules this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ pub struct RefusingSlo {
     /// The counts of proxies that enforce limits locally.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerCount>,
-    /// The unit of its numbers, if it does not count requests.
+    /// The unit of the SLO's numbers, if it does not count requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     #[serde(flatten)]
@@ -129,7 +129,7 @@ fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
 }
 
 impl Why {
-    /// Drops the keys. They are valid for one run only, unless the config names their secret.
+    /// Removes the keys, which are valid for one run only, unless the config names their secret.
     pub fn leave_out_keys(&mut self) {
         self.slos.iter_mut().for_each(|slo| slo.key = None);
     }

@@ -6,7 +6,7 @@ use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN,
 use crate::proxy::haproxy_syntax::{Config, Line, Section};
 use crate::proxy::shipped::haproxy::Pieces;
 
-/// The actions by which HAProxy answers a request itself or stops its rules, so that no later rule is reached.
+/// The actions with which HAProxy answers a request itself or stops its rules, so that no later rule is reached.
 const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit use-service";
 
 /// The first words of lines before which HAProxy expects all rules for requests.
@@ -15,13 +15,13 @@ const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "defaul
 /// The first words of slowlane's lines, including pasted ones.
 const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
-/// The number of hops that `--trusted` can skip: a CDN, a load balancer, and one more.
+/// The number of hops that `--trusted` can skip: a CDN, a load balancer, and one more hop.
 const HOPS: usize = 3;
 
-/// A place for lines: the index of a file, and a position in it, in bytes.
+/// A place for lines: the index of a file, and a position in this file, in bytes.
 type Place = (usize, usize);
 
-/// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP. The files, each with its
+/// Adds the lines of slowlane to the frontends with these names, or to the only HTTP frontend. The files, each with its
 /// name, are one configuration; the result has them in the same order. `trusted` is the path of a list of networks
 /// whose X-Forwarded-For has the client's address.
 ///
@@ -97,7 +97,7 @@ fn trusting(list: &str) -> Vec<String> {
     (1..=HOPS).map(rule).collect()
 }
 
-/// Whether a line replaces the peer's address with that of the client.
+/// Whether a line replaces the source address of the connection with the client's address.
 fn takes_client(words: &[&str]) -> bool {
     match words {
         ["http-request", "set-src", ..] | ["tcp-request", _, "set-src" | "expect-proxy", ..] => true,
@@ -128,7 +128,7 @@ impl Config<'_> {
         }
     }
 
-    /// This line, or that of the outermost `.if` around it.
+    /// This line, or the line of the outermost `.if` around it.
     fn outside(&self, line: usize) -> usize {
         let around = self.lines[..=line].iter().rposition(|line| line.depth == 0).map_or(0, |line| line + 1);
         around.min(line)
@@ -141,7 +141,7 @@ impl Config<'_> {
         self.after(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
     }
 
-    /// The lines needed for `global`, if any, and their place: its end, or before everything if `global` is missing.
+    /// The lines needed for `global`, if any, and their place: at its end, or before everything if `global` is missing.
     fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Place, Vec<String>)> {
         let mut lines = pieces.global();
         if global.is_none() {
@@ -152,7 +152,7 @@ impl Config<'_> {
     }
 
     /// The place for slowlane's sections: before the first `defaults` and the comment above it. That `defaults` still
-    /// applies to all that follows, in further files too. Without a `defaults`: the end of the last file.
+    /// applies to everything after it, in later files too. Without a `defaults`, the place is the end of the last file.
     fn end_place(&self) -> Place {
         let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
             return self.after(self.lines.len() - 1);
@@ -164,7 +164,7 @@ impl Config<'_> {
         self.before(line - above.count())
     }
 
-    /// The line by which a section takes the client's address.
+    /// The line that tells a section where to get the client's address.
     fn client_line(&self, section: &Section) -> Option<usize> {
         let mut lines = self.chain(section).flat_map(|section| self.body(section));
         lines.find(|(_, words)| takes_client(words)).map(|(line, _)| line)

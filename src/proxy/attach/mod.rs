@@ -11,7 +11,7 @@ use thiserror::Error;
 /// The first line of each block that slowlane adds.
 const BEGIN: &str = "# slowlane: begin";
 
-/// The first line of a block that follows text without a line break. As long as the block is there, that text has one.
+/// The first line of a block after text without a line break. While the block is there, that text has a line break.
 const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
 
 /// The last line of a block.
@@ -69,7 +69,7 @@ impl Refused {
     }
 }
 
-/// A configuration with slowlane in it.
+/// A configuration to which slowlane's lines have been added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached<T> {
     pub after: T,
@@ -82,7 +82,7 @@ pub struct Attached<T> {
 /// A frontend or server that slowlane can be attached to.
 struct Site<T> {
     of: T,
-    /// Its name in messages.
+    /// The site's name in messages.
     shown: String,
     place: String,
     names: Vec<String>,
@@ -125,8 +125,8 @@ pub fn joined(names: &[String]) -> String {
     }
 }
 
-/// A block of lines that replaces the bytes of a text from `at` up to `until`. If these are equal, the lines are only
-/// inserted.
+/// A block of lines that replaces the bytes of a text from `at` up to `until`. If `at` equals `until`, the lines are
+/// only inserted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     pub at: usize,
@@ -162,7 +162,7 @@ pub fn with_blocks(text: &str, mut blocks: Vec<Block>) -> String {
     written + &text[from..]
 }
 
-/// The text as it was before slowlane was attached. `None`: it has no block of slowlane.
+/// The text as it was before slowlane was attached. `None` if it has no block of slowlane.
 ///
 /// # Errors
 /// The marks do not match.

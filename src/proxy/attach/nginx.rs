@@ -17,12 +17,12 @@ pub(crate) struct Server<'f> {
 }
 
 /// Adds slowlane to the servers with these names or places, or to the only server. The result has the new text of each
-/// file that changes. `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a
-/// server. The client's address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any. Log
-/// lines report the ends of requests to `ends`, if it is given.
+/// file that changes. `ours` are the paths of slowlane's own files: one for the block `http`, and one for a server. The
+/// client's address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any. If `ends` is
+/// given, log lines report the ends of requests to this address.
 ///
 /// # Errors
-/// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
+/// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat slowlane.
 pub fn attach(
     files: &NginxFiles,
     names: &[String],
@@ -146,7 +146,7 @@ fn is_off(placed: &Placed<'_>) -> bool {
     matches!(placed.words()[..], [LOG, "off", ..])
 }
 
-/// The directive by which a server takes the client's address, and the note on it.
+/// The directive that tells a server where to get the client's address, and the note on it.
 fn client<'f>(http: &[Placed<'f>], server: &[Placed<'f>]) -> Option<(Placed<'f>, &'static str)> {
     let find = |name| server.iter().chain(http).find(|placed| placed.name() == name).copied();
     let from = find("set_real_ip_from")?;
@@ -166,7 +166,7 @@ pub fn to_paste(ours: [&Path; 2]) -> String {
     )
 }
 
-/// The servers that serve an application: not those that answer each request by a `return` of their own.
+/// The servers that serve an application, instead of answering each request with a `return` of their own.
 pub(crate) fn servers<'f>(files: &'f NginxFiles, http: &[Placed<'f>]) -> Vec<Server<'f>> {
     let mut places = BTreeSet::new();
     let is_server = |placed: &&Placed<'_>| placed.name() == "server" && placed.directive.block.is_some();
@@ -182,7 +182,7 @@ impl Server<'_> {
         names.flat_map(|placed| &placed.directive.words[1..]).map(String::as_str)
     }
 
-    /// Its first plain name that no other server has, or else its file and line.
+    /// The server's first plain name that no other server has, or else its file and line.
     pub(crate) fn shown(&self, servers: &[Server<'_>]) -> String {
         let is_plain =
             |name: &str| name.len() > 1 && name.chars().all(|c| c.is_alphanumeric() || "*.-".contains(c));
@@ -194,7 +194,7 @@ impl Server<'_> {
     }
 }
 
-/// The place for the first line in a block. nginx runs a server's rewrites in order, and slowlane's have to be first.
+/// The place for the first line in a block. nginx runs a server's rewrites in order, and slowlane's must come first.
 fn begin(server: &Placed<'_>) -> usize {
     let at = server.directive.block.as_ref().map_or(0, |block| block.start);
     let rest = server.text()[at..].split_inclusive('\n').next().unwrap_or_default();
@@ -256,7 +256,7 @@ fn deep<'f>(files: &'f NginxFiles, inner: &[Placed<'f>], level: Nesting) -> Vec<
 }
 
 /// The effect of a directive on slowlane: an error if it defeats slowlane, or a note on requests that are not counted
-/// or get an answer other than 429. `is_exempt` tells whether the block has an `auth_request`, or for the block `http`,
+/// or get an answer other than 429. `is_exempt` says whether the block has an `auth_request` or, for the block `http`,
 /// whether each chosen server has an `error_page`. `returned` are the statuses in the server's `return` directives.
 fn effect(
     words: &[&str],

@@ -15,7 +15,7 @@ const HEADER: &str = include_str!("../../../examples/envoy-ratelimit/envoy.yaml"
 const HOLD: &str = include_str!("../../../examples/envoy/envoy.yaml");
 const TEMPLATE: &str = include_str!("envoy.mustache");
 
-/// The method to delay a request, as `slowlane config envoy --delivery` names it.
+/// How to delay a request, as `slowlane config envoy --delivery` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EnvoyDelivery {
     /// Envoy waits, as its rate limit service says in a header
@@ -35,8 +35,7 @@ const DELAY_SHIPPED: Duration = Duration::from_secs(11);
 /// `ends_tls`.
 ///
 /// # Errors
-/// A word cannot be written into the file, an address has no port, or a hold cannot send the quotas that `places`
-/// wants.
+/// A word cannot be written to the file, an address has no port, or a hold cannot send the quotas that `places` wants.
 pub fn text(
     delivery: EnvoyDelivery,
     places: &Places<'_>,
@@ -88,7 +87,7 @@ fn values(places: &Places<'_>) -> Result<Value, Unprintable> {
     }))
 }
 
-/// A host and a port as an address of Envoy, and whether the host is a name.
+/// A host and a port as an Envoy address, and whether the host is a name.
 fn socket(address: &str) -> Result<(String, bool), Unprintable> {
     let (host, port) = address.rsplit_once(':').unwrap_or(("0.0.0.0", address));
     let port: u16 = port.parse().map_err(|_| Unprintable::Port(address.to_owned()))?;

@@ -24,7 +24,7 @@ const SPOE: NamedText = ("spoe-slowlane.conf", include_str!("../../../haproxy/sp
 const ACTION: NamedText = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
 const TEMPLATE: &str = include_str!("haproxy.mustache");
 
-/// The example policy. slowlane reads these files, not HAProxy.
+/// The example policy. slowlane reads these files; HAProxy does not.
 const MAPS: [NamedText; 6] = [
     ("maps/slo.map", include_str!("../../../haproxy/maps/slo.map")),
     ("maps/source+website.map", include_str!("../../../haproxy/maps/source+website.map")),
@@ -46,7 +46,7 @@ pub struct Version {
 
 impl Version {
     pub const OLDEST: Version = Version { major: 2, minor: 6 };
-    /// The first version with `mode spop`, which warns about configurations without it.
+    /// The first version with `mode spop`. From this version on, HAProxy warns about configurations without it.
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
     /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
@@ -88,7 +88,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The method to delay a request, as `slowlane config haproxy --delivery` names it.
+/// How to delay a request, as `slowlane config haproxy --delivery` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Delivery {
     /// slowlane waits, and answers late
@@ -108,14 +108,14 @@ impl Delivery {
     }
 }
 
-/// The values that only HAProxy's files have.
+/// The values that only HAProxy's files contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own<'a> {
     /// The folder of HAProxy's files.
     pub folder: &'a str,
     /// The address of slowlane's listener for peers.
     pub peer: &'a Address,
-    /// The address of slowlane's listener for log lines. None: HAProxy does not report the ends of requests.
+    /// The address of slowlane's listener for log lines. `None` if HAProxy does not report the ends of requests.
     pub ends: Option<&'a Address>,
     /// The keys whose limits HAProxy enforces with [`Delivery::Peers`], the most specific first.
     pub paced: &'a [Paced],
@@ -141,7 +141,7 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// ```
 ///
 /// # Errors
-/// This version does not support the delivery or so many keys, or a word cannot be written into its files.
+/// This version does not support the delivery or so many keys, or a word cannot be written to its files.
 pub fn files(
     version: Version,
     delivery: Delivery,

@@ -1,7 +1,7 @@
 //! The configuration files shipped for the proxies, with the operator's addresses filled in.
 //!
-//! The files under `haproxy/` and `nginx/`, and those for Envoy under `examples/`, are the only source. With default
-//! values they are printed unchanged, except that a line with the version precedes HAProxy's configuration. The
+//! The files under `haproxy/` and `nginx/`, and Envoy's files under `examples/`, are the only source. With default
+//! values, they are printed unchanged, except that a line with the version precedes HAProxy's configuration. The
 //! templates here hold the parts of these files that depend on the operator; a test finds each part in a file.
 
 pub mod envoy;
@@ -27,13 +27,13 @@ pub struct Places<'a> {
     pub listen: &'a str,
     /// The address of the application.
     pub app: &'a str,
-    /// The TLS settings for connections to slowlane. `None`: no TLS.
+    /// The TLS settings for connections to slowlane. `None` means no TLS.
     pub tls: Option<ProxyTls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
-    /// The longest delay of the policy.
+    /// The longest delay that the policy allows.
     pub delay_max: Duration,
-    /// The fields that the policy uses. The usual ones are always sent.
+    /// The fields that the policy uses. The usual fields are always sent.
     pub fields: &'a [String],
 }
 

@@ -21,7 +21,7 @@ const DELAY_SHIPPED: Duration = Duration::from_secs(10);
 
 pub const LISTEN: &str = "8080";
 
-/// The files; the complete one comes first.
+/// The files, with the complete configuration first.
 ///
 /// ```
 /// use slowlane::proxy::shipped::Places;
@@ -32,7 +32,7 @@ pub const LISTEN: &str = "8080";
 /// ```
 ///
 /// # Errors
-/// A word cannot be written into nginx's files.
+/// A word cannot be written to nginx's files.
 pub fn files(places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
     let (from, to) = (shipped(), values(places)?);
     Ok(FILES.map(|(name, text)| File { name, text: fill(text, TEMPLATE, &from, &to) }).into())
@@ -80,7 +80,7 @@ fn values(places: &Places<'_>) -> Result<[Value; 1], Unprintable> {
     })])
 }
 
-/// The variables of nginx that hold a field, as one text. `None` if the name does not fit into a variable's name.
+/// nginx's variables that hold a field, as one string. `None` if the name does not fit in a variable's name.
 fn variable(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let word = name.to_ascii_lowercase().replace('-', "_");

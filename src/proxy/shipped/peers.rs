@@ -1,4 +1,4 @@
-//! The keys by which HAProxy enforces pushed limits itself, with a rule and two tables for each.
+//! The keys whose pushed limits HAProxy enforces itself, with a rule and two tables for each key.
 //!
 //! ```text
 //! slowlane_pace.., a table of HAProxy's own    gpt(0) the clock of a key; gpc(0) admitted, gpc(1) refused requests
@@ -48,7 +48,7 @@ impl Paced {
     }
 
     /// Whether HAProxy can have the tables of this key. The field `all` alone would use the tables of all requests. A
-    /// name may have ASCII letters, digits, `-`, `_` and `.`, but not be that of a usual field in another case.
+    /// name may contain ASCII letters, digits, `-`, `_` and `.`, but must not differ from a usual field only in case.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]
@@ -79,8 +79,8 @@ impl Paced {
         self.fields.iter().any(|name| name == field)
     }
 
-    /// The variables of the parts, except the last, that may contain the separator: `a|b` and `c` would equal `a` and
-    /// `b|c`.
+    /// The variables of the parts, except the last, that may contain the separator: `a|b` and `c` would give the same
+    /// key as `a` and `b|c`.
     fn splits(&self) -> impl Iterator<Item = String> {
         let parts = self.fields.split_last().map_or(&[][..], |(_, parts)| parts);
         let is_free = |name: &&String| !matches!(name.as_str(), SOURCE | WEBSITE | METHOD);
@@ -99,12 +99,12 @@ const OWNER: &str = "owner";
 const METHOD: &str = "method";
 /// The key and the name of the single bucket of all requests.
 const ALL: &str = "all";
-/// The prefix of variables with a part of a key.
+/// The prefix of variables that hold a part of a key.
 const KEY: &str = "txn.key.";
 /// The number of stick counters that HAProxy has by default: with these, a request can have this many keys.
 const COUNTERS: usize = 3;
 
-/// The variable with a field. The operator's own rule sets the owner.
+/// The variable that holds a field. The operator's own rule sets the owner.
 fn variable(field: &str) -> String {
     if field == OWNER { "txn.owner".to_owned() } else { format!("{KEY}{}", sample::variable(field)) }
 }
@@ -132,7 +132,7 @@ pub(super) fn values(keys: &[Paced]) -> Value {
         // The source is set again whenever a key's prefixes differ from those of the previous key with several fields.
         let is_anew = is_joined && key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes);
         let variables: Vec<String> = key.fields.iter().map(|field| variable(field)).collect();
-        // A request without one of the fields does not have the key.
+        // A request that lacks one of the fields does not have the key.
         let needed = key.fields.iter().filter(|field| *field != SOURCE).map(|field| variable(field));
         json!({
             "names": if key.fields.is_empty() { ALL.to_owned() } else { key.fields.join(", ") },
@@ -170,7 +170,7 @@ pub(super) fn values(keys: &[Paced]) -> Value {
     })
 }
 
-/// The number of counters that HAProxy needs for these keys, if it exceeds the default of `tune.stick-counters`.
+/// The number of counters that HAProxy needs for these keys, if that exceeds the default of `tune.stick-counters`.
 pub(super) fn counters(keys: &[Paced]) -> Option<usize> {
     Some(keys.iter().filter(|key| key.is_possible()).count()).filter(|keys| *keys > COUNTERS)
 }

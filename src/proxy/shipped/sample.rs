@@ -33,7 +33,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
         return None;
     }
     Some(match header(name) {
-        // The whole header: `req.hdr` takes the part after its last comma, but an application reads the whole.
+        // The whole header: `req.hdr` takes only the part after the last comma, but an application reads everything.
         Some(header) => format!("req.fhdr({header})"),
         None => match name.to_ascii_lowercase().as_str() {
             QUERY => QUERY.to_owned(),
@@ -87,7 +87,7 @@ pub(super) fn values(fields: &[String]) -> Value {
 }
 
 /// Other spellings of a header, as a regular expression: for each dash, the spellings whose first underscore replaces
-/// it.
+/// this dash.
 fn spellings(header: &str) -> String {
     let spelling =
         |(at, _): (usize, &str)| format!("{}_{}", &header[..at], header[at + 1..].replace('-', "[-_]"));

@@ -1,4 +1,4 @@
-//! Templates for the parts of a shipped file that depend on the operator: a subset of Mustache, without escapes.
+//! Templates for the parts of a shipped file that depend on the operator: a subset of Mustache, without escaping.
 //!
 //! ```text
 //! {{! comment }}          alone on its line: a part of a file begins below
@@ -7,13 +7,13 @@
 //! {{^name}} {{/name}}     the text inside, if there is none
 //! ```
 //!
-//! A line break after the opening tag of a section is left out, and so is the one after the closing tag if the section
-//! consists of whole lines. A section cannot contain another one of the same name.
+//! A line break after the opening tag of a section is left out. If the section consists of whole lines, so is the line
+//! break after its closing tag. A section cannot contain another section with the same name.
 
 use serde_json::Value;
 
-/// Fills an operator's values into a shipped file: replaces each part of the template with the values `from` by the
-/// same part with the values `to`. Inserted text is not replaced again.
+/// Fills an operator's values into a shipped file: replaces each part of the template, filled in with the values
+/// `from`, by the same part with the values `to`. Inserted text is not replaced again.
 pub(super) fn fill(shipped: &str, template: &str, from: &[Value], to: &[Value]) -> String {
     let (from, to) = (parts(template, from), parts(template, to));
     let (mut filled, mut rest) = (String::with_capacity(shipped.len()), shipped);
@@ -32,7 +32,7 @@ pub(super) fn parts(template: &str, values: &[Value]) -> Vec<String> {
     parts.map(|(_, part)| rendered(part, &values.iter().collect::<Vec<_>>())).collect()
 }
 
-/// Fills values into a text. Of two values with one name, the last one counts.
+/// Fills values into a text. If two values have the same name, the last is used.
 fn rendered(mut template: &str, values: &[&Value]) -> String {
     let mut text = String::new();
     while let Some((before, after)) = template.split_once("{{") {

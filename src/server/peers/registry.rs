@@ -13,7 +13,7 @@ use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
 use spop::peers::HelloStatus;
 
-/// The maximum number of proxies, by name. It is needed because, without `allow`, clients choose their names.
+/// The maximum number of proxies, by name. Without `allow`, clients choose their own names.
 const PROXIES_MAX: usize = 64;
 
 /// The maximum number of a proxy's keys that are shown for a key of this slowlane: a network has many addresses.
@@ -24,11 +24,11 @@ const COUNTS_MAX: usize = 10;
 pub struct PeersSettings {
     /// The name of this slowlane among the peers.
     pub name: String,
-    /// The names that may connect, besides those in `dial`. Empty: all.
+    /// The names that may connect, besides those in `dial`. If the list is empty, all names may.
     pub allow: Vec<String>,
     /// Proxies to connect to, with their names.
     pub dial: Vec<(String, Address)>,
-    /// The fields of tables whose own names state none.
+    /// The fields of tables whose names state no fields.
     pub fields: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Lines {
 pub(super) struct Peer {
     pub(super) lines: Arc<Lines>,
     proxy: Mutex<Proxy>,
-    /// The current connection, if any. A new one replaces it.
+    /// The current connection, if any. A new connection replaces it.
     connection: Mutex<Option<Arc<PeersConnection>>>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) struct PeersConnection {
     since: Timestamp,
-    /// Its state for operators, without its age.
+    /// The connection's state for operators, without its age.
     pub(super) status: Mutex<PeerConnection>,
     /// Notified when another connection of the same proxy begins.
     pub(super) is_replaced: Notify,
@@ -76,7 +76,7 @@ impl Peers {
         Peers { settings, metrics, refused_line, unlisted, peers: Mutex::default() }
     }
 
-    /// The proxy with this name. A new name adds one.
+    /// The proxy with this name. A new name adds a proxy.
     ///
     /// # Errors
     /// The status to answer with: the name is not allowed, or there are too many names.
@@ -158,7 +158,7 @@ impl Peer {
         self.connection.lock().is_some()
     }
 
-    /// Makes this the current connection of the proxy. The previous one ends.
+    /// Makes this the current connection of the proxy. The previous connection ends.
     pub(super) fn connect(&self, connection: &Arc<PeersConnection>) {
         if let Some(before) = self.connection.lock().replace(connection.clone()) {
             before.is_replaced.notify_one();

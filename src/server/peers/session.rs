@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The interval at which limit updates and heartbeats are sent if due. Peers get an edited limit within this time.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The pause between two attempts to connect. HAProxy takes some seconds to reconnect, slowlane one.
+/// The pause between two attempts to connect. HAProxy takes some seconds to reconnect; slowlane takes one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The room for one read, in bytes. Every message is shorter.
@@ -53,7 +53,7 @@ async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdow
     }
 }
 
-/// Reads the hello, and answers it. None: the peer is refused, or has disconnected.
+/// Reads the hello, and answers it. `None` if the peer is refused or has disconnected.
 async fn greet(
     peers: &Peers,
     stream: &mut Stream,
@@ -105,8 +105,8 @@ pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
     }
 }
 
-/// Keeps a connection to a proxy open, unless the proxy has connected by itself. If both dialled each other at the same
-/// time, both would disconnect.
+/// Keeps a connection to a proxy open, unless the proxy has connected by itself. If both sides dialled each other at
+/// the same time, both would disconnect.
 async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agent>, shutdown: Shutdown) {
     let Ok(peer) = peers.peer(&name) else { return };
     let (line, mut is_reported) = (OncePerSecond::default(), false);
@@ -170,7 +170,7 @@ struct Session {
 
 /// The reason for the end of a connection.
 enum End {
-    /// By the peer, or by the shutdown.
+    /// The peer closed the connection, or the shutdown began.
     Closed,
     Replaced,
     Silent(Duration),
@@ -192,7 +192,7 @@ impl Session {
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
-        // The disconnections of a peer that reconnects many times a second are logged once a second.
+        // The disconnections of a peer that reconnects many times a second are logged only once a second.
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
@@ -338,7 +338,7 @@ impl Session {
     }
 }
 
-/// Sends the pending bytes. It fails if the peer does not read them in time.
+/// Sends the pending bytes. Fails if the peer does not read them in time.
 async fn send(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
     timeout(PATIENCE, async {
         stream.write_all(out).await?;

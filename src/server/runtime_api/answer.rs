@@ -9,7 +9,7 @@ use slowlane_core::base::{Key, Shown, Timestamp};
 use slowlane_core::table::{Cursor, Entry, Page};
 use slowlane_core::throttle::Throttle;
 
-/// A piece ends after the page of rows with which it reaches this length, in bytes.
+/// A piece ends with the page of rows that brings it to this length, in bytes.
 pub const PIECE_BYTES: usize = 8 * 1024;
 
 /// The maximum number of pages that one piece scans, even if the filter matches no row.
@@ -23,10 +23,10 @@ const WORDS_MAX: usize = 64;
 pub struct RuntimeAnswer {
     /// The beginning of the answer.
     text: String,
-    /// Produces the other pieces. None: `text` is the whole answer.
+    /// Produces the other pieces. `None` if `text` is the whole answer.
     rest: Option<Rest>,
     pub is_refusal: bool,
-    /// The command ends the connection.
+    /// Whether the command ends the connection.
     pub is_end: bool,
 }
 
@@ -122,7 +122,7 @@ impl RuntimeAnswer {
     }
 }
 
-/// `show table <table> key <key>`. Like HAProxy, it shows no header without a row.
+/// `show table <table> key <key>`. As in HAProxy, no header is shown without a row.
 fn row(key: Key, throttle: &Throttle, now: Timestamp) -> String {
     match StatusRow::of(throttle, key, now) {
         Some(row) => format!("{}{row}\n", header(throttle.table())),
@@ -184,12 +184,12 @@ const EXPECTED_SET: &str = "Required arguments: <table> key <key> [data.<store_d
 const EXPECTED_CLEAR: &str =
     "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>\n";
 
-/// The word at an index, or an empty one.
+/// The word at an index, or an empty word.
 fn word(words: &[String], place: usize) -> &str {
     words.get(place).map_or("", String::as_str)
 }
 
-/// The key in a command like `show table <table> key <key>`. None: the words name no key.
+/// The key in a command like `show table <table> key <key>`, or `None` if the words name no key.
 fn key(words: &[String]) -> Result<Option<Key>, String> {
     match (word(words, 2), word(words, 3), word(words, 4)) {
         (TABLE, "key", "") => Err("Key value expected\n".into()),
@@ -227,7 +227,7 @@ fn condition(words: &[String]) -> Result<Condition, String> {
     Ok(Condition { column, orderings, value })
 }
 
-/// Reads a number. Like HAProxy, it refuses a plus sign.
+/// Reads a number. Like HAProxy, refuses a plus sign.
 fn number<N: FromStr>(word: &str) -> Option<N> {
     word.parse().ok().filter(|_| !word.starts_with('+'))
 }
@@ -269,7 +269,7 @@ fn help(words: &[String]) -> String {
     lines.map(|(usage, what)| format!("  {usage:<40}: {what}\n")).collect()
 }
 
-/// The errors for commands of HAProxy that slowlane does not have.
+/// The errors for HAProxy commands that slowlane does not have.
 const NO_MAPS: &str =
     "slowlane has no map commands: `slowlane why FIELD=VALUE` names the line of a map that matches.\n";
 const NO_INFO: &str = "slowlane has no such command: `slowlane status` prints its version and its state.\n";

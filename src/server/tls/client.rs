@@ -25,7 +25,7 @@ pub(crate) enum Trust {
     Certificate(PathBuf),
 }
 
-/// Builds the TLS configuration of a client. `identity` is its own certificate and key.
+/// Builds the TLS configuration of a client. `identity` is the client's own certificate and key.
 ///
 /// # Errors
 /// The first file that cannot be used.
@@ -57,7 +57,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     }))
 }
 
-/// Trusts only one certificate. The handshake proves that the server has its key.
+/// Trusts only one certificate. The handshake proves that the server has the certificate's key.
 #[derive(Debug)]
 struct Pinned {
     certificate: CertificateDer<'static>,

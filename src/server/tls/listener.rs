@@ -32,9 +32,9 @@ const UNFINISHED_MAX: usize = 1_000;
 /// The TLS settings of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
-    /// Its section in the config, which is also its name in metrics.
+    /// The listener's section in the config, which is also its name in metrics.
     pub section: &'static str,
-    /// The ALPN protocols. Empty: clients need not name one.
+    /// The ALPN protocols. If the list is empty, clients need not name one.
     pub protocols: &'static [&'static [u8]],
     /// The longest handshake.
     pub handshake_max: Duration,
@@ -80,7 +80,7 @@ impl Tls {
         })
     }
 
-    /// Reads the files again, all together. If one cannot be used, the previous ones stay in force.
+    /// Reads the files again, all together. If any of them cannot be used, the previous files stay in force.
     ///
     /// Open connections keep their certificate.
     pub(crate) fn reload(&self) {
@@ -101,7 +101,7 @@ impl Tls {
         }
     }
 
-    /// Performs the handshake of a connection. None: it failed, which is counted and logged.
+    /// Performs the handshake of a connection. `None` if the handshake failed, which is counted and logged.
     pub(crate) async fn handshake(&self, stream: TcpStream) -> Option<Box<TlsStream<TcpStream>>> {
         let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
         let (_place, lost) = self.unfinished.enter();
@@ -170,9 +170,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct TlsFiles {
     /// The certificate in PEM, then its intermediate CAs.
     pub cert: PathBuf,
-    /// Its private key in PEM.
+    /// The certificate's private key in PEM.
     pub key: PathBuf,
-    /// The CAs of the clients in PEM. With it, every client must present a certificate signed by one of them.
+    /// The CAs of the clients in PEM. If set, every client must present a certificate signed by one of these CAs.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -338,11 +338,11 @@ fn at(path: &Path, error: FileError) -> TlsError {
     TlsError { path: path.to_owned(), error }
 }
 
-/// The moment after which a certificate is no longer valid, since 1970 (RFC 5280, 4.1). None: it cannot be read.
+/// The moment after which a certificate is no longer valid, since 1970 (RFC 5280, 4.1). `None` if it cannot be read.
 fn not_after(certificate: &[u8]) -> Option<Duration> {
     let mut certificate = sequence(&mut SliceReader::new(certificate).ok()?)?;
     let mut parts = sequence(&mut certificate)?;
-    // The version comes first, and is omitted if it is version 1.
+    // The version comes first, and is omitted for version 1.
     let has_version = part(&mut parts)?.tag().is_context_specific();
     // The serial number, the algorithm of the signature and the issuer come before the validity.
     for _ in 0..2 + usize::from(has_version) {

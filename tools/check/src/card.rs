@@ -29,7 +29,7 @@ pub(crate) enum Level {
     Advised,
 }
 
-/// The outcome of a case, and its reason. An empty reason is none.
+/// The outcome of a case, and its reason. An empty reason means no reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed(String),
@@ -38,7 +38,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Its name and its reason. The reason may quote the server, so it is made safe to display.
+    /// The outcome's name and its reason. The reason may quote the server, so it is made safe to display.
     fn described(&self) -> (&'static str, Option<String>) {
         let (name, reason) = match self {
             Outcome::Passed(seen) => ("pass", seen),

@@ -25,13 +25,13 @@ pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub address: Address,
-    /// The longest wait: for a connection, for a write, and for an answer.
+    /// The longest wait for a connection, for a write, and for an answer.
     pub limit: Duration,
-    /// None: without TLS. A Unix socket never has it.
+    /// `None` means no TLS. A Unix socket never has TLS.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
-/// A connection of TCP, of TLS, or of a Unix socket.
+/// A connection over TCP, TLS or a Unix socket.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}

@@ -1,4 +1,4 @@
-//! The binary: parse, run, exit code.
+//! The binary: runs the command line and returns its exit code.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The TLS of connections to a server, as it is typed.
+//! The TLS settings of connections to a server, as typed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// The settings of a client that offers a protocol. None: without TLS.
+    /// The settings of a client that offers a protocol. `None` without TLS.
     pub(crate) fn read(&self, protocol: Option<&str>) -> Result<Option<Arc<ClientConfig>>, String> {
         if !self.tls {
             return Ok(None);

@@ -32,7 +32,7 @@ enum Command {
     Rls(rls::Arguments),
 }
 
-/// Runs the command of the command line: success if no required case fails.
+/// Runs the command that was typed. Returns success if no required case fails.
 pub fn main() -> ExitCode {
     let passed = match Cli::parse().command {
         Command::Spoa(typed) => spoa::check(typed),
@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints text on standard output. If its reader has left, as `| head` does, the text is lost and the exit code stands.
+/// Prints text on standard output. If the reader has closed it, as `| head` does, the exit code is unchanged.
 fn say(text: &str) -> io::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

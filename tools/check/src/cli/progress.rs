@@ -18,7 +18,7 @@ impl Progress {
         Progress { begun: Instant::now() }
     }
 
-    /// Overwrites the line with the number of tested cases, and of all.
+    /// Overwrites the line with the number of tested cases, and the number of all cases.
     pub(super) fn report(&self, over: usize, all: usize) {
         self.write(format_args!("tested {over} of {all}"));
     }

@@ -1,4 +1,4 @@
-//! The server to test, as it is typed, and its report.
+//! The server to test, as typed, and its report.
 
 use std::io;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Target {
     files: TlsFiles,
 }
 
-/// A shorter limit fails a correct server on a busy machine.
+/// With a shorter limit, a correct server on a busy machine would fail.
 const LIMIT_MIN: Duration = Duration::from_millis(10);
 const LIMIT_MAX: Duration = Duration::from_secs(60);
 
@@ -42,8 +42,8 @@ fn limit(text: &str) -> Result<Duration, String> {
 }
 
 impl Target {
-    /// Tests the server and prints its card, or prints the list of cases. Whether the server passes. Over TLS, it offers
-    /// the protocol.
+    /// Tests the server and prints its card, or prints the list of cases. Returns whether the server passes. `protocol`
+    /// is the protocol to offer over TLS.
     pub(super) fn check(
         self,
         list: fn() -> String,
@@ -60,7 +60,7 @@ impl Target {
         let progress = Progress::begin();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let card = runtime.block_on(examine(&server, &mut |over, all| progress.report(over, all)));
-        // A name may still be looked up.
+        // A name lookup may still be running.
         runtime.shutdown_background();
         progress.end();
         let text = match json {

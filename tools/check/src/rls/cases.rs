@@ -1,4 +1,4 @@
-//! The cases of the suite: what Envoy relies on, and what is no call at all.
+//! The cases of the suite: calls that Envoy relies on, and requests that are not calls at all.
 
 use grpc::Entry;
 use grpc::health::HealthCheckRequest;
@@ -32,7 +32,7 @@ const PREFIX_BYTES: usize = 5;
 /// Tag and value of `hits_addend`, which no encoder writes for 0.
 const HITS_0: &[u8] = &[0x18, 0];
 
-/// The cases. The first one is the plain call, on which the others build.
+/// The cases. The first case is the plain call, on which the others build.
 pub(super) fn trials(plain: &RateLimitRequest) -> Vec<(Case, Way)> {
     let body = |judge, body: Vec<u8>| way(call(Method::ShouldRateLimit, body), judge);
     let changed = |judge, change: &dyn Fn(&mut RateLimitRequest)| {
@@ -116,12 +116,12 @@ type Text = &'static str;
 struct Trials(Vec<(Case, Way)>);
 
 impl Trials {
-    /// A required case.
+    /// Adds a required case.
     fn must(&mut self, name: Text, section: Text, claim: Text, way: Way) {
         self.0.push((Case { name, section, level: Level::Required, claim }, way));
     }
 
-    /// An advised case.
+    /// Adds an advised case.
     fn should(&mut self, name: Text, section: Text, claim: Text, way: Way) {
         self.0.push((Case { name, section, level: Level::Advised, claim }, way));
     }

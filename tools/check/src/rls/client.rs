@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use crate::endpoint::Endpoint;
 
-/// The longest list of headers of an answer.
+/// The maximum size of the headers of an answer.
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
 
 pub(super) type Call = Request<Bytes>;
 
-/// Its trailers are among the headers: an answer without a message has no trailers.
+/// An answer, with its trailers among its headers: an answer without a message has no trailers.
 pub(super) type Answer = Response<Bytes>;
 
 /// A call with any body.
@@ -34,7 +34,7 @@ pub(super) struct Client {
     limit: Duration,
     requests: SendRequest<Bytes>,
     pings: PingPong,
-    /// The task of the connection ends with it.
+    /// The task of the connection, which ends when this is dropped.
     _connection: JoinSet<()>,
 }
 
@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// Reads an answer. As the flow control window is never enlarged, it has at most 64 KiB.
+/// Reads an answer. Because the flow control window is never enlarged, the answer has at most 64 KiB.
 async fn read(answer: ResponseFuture) -> Result<Answer, h2::Error> {
     let (mut head, mut stream) = answer.await?.into_parts();
     let mut body = Vec::new();

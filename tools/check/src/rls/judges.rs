@@ -20,7 +20,7 @@ pub(super) fn answered(answer: &Answer) -> Judged {
     limited(answer).map(|response| name(response.overall_code()).into())
 }
 
-/// A status for each of this many descriptors. If one is over its limit, the request is.
+/// A status for each of this many descriptors. If one descriptor is over its limit, so is the request.
 pub(super) fn statuses<const DESCRIPTORS: usize>(answer: &Answer) -> Judged {
     let response = limited(answer)?;
     let codes: Vec<Code> = response.statuses.iter().map(|status| status.code()).collect();

@@ -34,9 +34,9 @@ const TRIES: usize = 20;
 /// The number of simultaneous calls. Envoy allows more, but the default of many servers is 100.
 const SIMULTANEOUS: usize = 64;
 
-/// Tries every case. Before each one, reports how many are done, and how many there are.
+/// Tries every case. Before each case, reports how many are done, and how many there are.
 ///
-/// If the plain call fails, which is the first case, the others are skipped.
+/// The first case is the plain call; if it fails, the other cases are skipped.
 pub(crate) async fn examine(
     server: &Endpoint,
     plain: &RateLimitRequest,
@@ -92,7 +92,7 @@ async fn at_once(client: &Client, plain: &Call) -> Judged {
     Ok(String::new())
 }
 
-/// The fastest of some calls is in time.
+/// Judges whether the fastest of several calls is in time.
 async fn in_time(client: &Client, plain: &Call) -> Judged {
     let mut call = plain.clone();
     call.headers_mut().insert("grpc-timeout", HeaderValue::from_static("20m"));
@@ -105,7 +105,7 @@ async fn in_time(client: &Client, plain: &Call) -> Judged {
     if in_time > 0 { Ok(seen) } else { Err(seen) }
 }
 
-/// Of two calls whose messages have begun, one is reset.
+/// Resets one of two calls whose messages have begun.
 async fn cancelled(client: &Client, plain: &Call) -> Judged {
     let mut rest = plain.body().clone();
     let half = rest.split_to(rest.len() / 2);

@@ -18,7 +18,7 @@ pub(crate) struct Exchange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub bytes: Vec<u8>,
-    /// The bytes of each write. None: all in one.
+    /// The number of bytes in each write. `None` means all bytes in one write.
     pub piece_bytes: Option<usize>,
     pub until: Until,
 }
@@ -29,7 +29,7 @@ impl Turn {
     }
 }
 
-/// Judges whether the agent behaved as required, or returns the reason why not.
+/// `Ok` if the agent behaved as required, or else the reason why not.
 pub(crate) type Judged = Result<(), String>;
 
 pub(super) type Check = fn(&Transcript) -> Judged;
@@ -45,7 +45,7 @@ pub(crate) enum Judge {
 }
 
 impl Exchange {
-    /// No HAProxy sends this: a case checks whether the agent serves other connections afterwards.
+    /// Whether the exchange is hostile: HAProxy never sends it, and a case checks that the agent still serves others.
     pub(super) fn is_hostile(&self) -> bool {
         self.cases.iter().any(|(_, judge)| matches!(judge, Judge::ServesOn))
     }
@@ -56,12 +56,12 @@ impl Exchange {
 pub(super) struct Exchanges(pub(super) Vec<Exchange>);
 
 impl Exchanges {
-    /// An exchange with any agent, whether or not its handshake succeeds.
+    /// Adds an exchange with any agent, whether or not its handshake succeeds.
     pub(super) fn plain(&mut self, turns: Vec<Turn>) {
         self.of(Needs::Nothing, 1, turns);
     }
 
-    /// An exchange with an agent whose handshake succeeds.
+    /// Adds an exchange with an agent whose handshake succeeds.
     pub(super) fn greeted(&mut self, turns: Vec<Turn>) {
         self.of(Needs::Greeting, 1, turns);
     }
@@ -70,17 +70,17 @@ impl Exchanges {
         self.0.push(Exchange { turns, connections, needs, cases: Vec::new() });
     }
 
-    /// A required case. Its section is one of SPOE.txt, or `field`: the practice of HAProxy's versions.
+    /// Adds a required case. Its section is one of SPOE.txt, or `field` for the practice of HAProxy's versions.
     pub(super) fn must(&mut self, name: Text, section: Text, claim: Text, judge: Check) {
         self.case(Case { name, section, level: Level::Required, claim }, Judge::Of(judge));
     }
 
-    /// An advised case.
+    /// Adds an advised case.
     pub(super) fn should(&mut self, name: Text, section: Text, claim: Text, judge: Check) {
         self.case(Case { name, section, level: Level::Advised, claim }, Judge::Of(judge));
     }
 
-    /// The required case of a hostile exchange.
+    /// Adds the required case of a hostile exchange.
     pub(super) fn survives(&mut self, name: Text, claim: Text) {
         self.case(Case { name, section: "field", level: Level::Required, claim }, Judge::ServesOn);
     }

@@ -1,4 +1,4 @@
-//! The frames that the suite sends, valid and invalid ones.
+//! The valid and invalid frames that the suite sends.
 
 use spop::encode_string;
 use spop::{Data, Disconnect, Frame, HaproxyHello, Head, Kind, Status};
@@ -52,7 +52,7 @@ pub(super) fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-/// The same frame with these flags. They come after the length and the type.
+/// The same frame with these flags, which come after the length and the type.
 pub(super) fn flagged(mut bytes: Vec<u8>, flags: u32) -> Vec<u8> {
     bytes[5..9].copy_from_slice(&flags.to_be_bytes());
     bytes

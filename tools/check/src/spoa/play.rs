@@ -26,7 +26,7 @@ const PIECE_PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of bytes that the connections of an exchange may receive together.
 const RECEIVED_BYTES_MAX: usize = 32 << 20;
 
-/// Plays every exchange. Before each one, reports how many are done, and how many there are.
+/// Plays every exchange. Before each exchange, reports how many are done, and how many there are.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
 pub(crate) async fn examine(
@@ -91,7 +91,7 @@ fn unplayed(exchange: &Exchange, setting: &Setting) -> Option<Outcome> {
 struct Played {
     /// The transcripts of the connections, or the reason why there are none.
     transcripts: Result<Vec<Transcript>, String>,
-    /// Whether others are served, after a hostile exchange.
+    /// Whether other connections are still served after a hostile exchange.
     others: Judged,
 }
 
@@ -159,7 +159,7 @@ impl Endpoint {
     }
 }
 
-/// A well-behaved connection besides the hostile ones.
+/// A well-behaved connection beside the hostile connections.
 struct Bystander<'a> {
     agent: &'a Endpoint,
     line: Option<Line>,

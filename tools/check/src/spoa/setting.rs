@@ -11,7 +11,7 @@ use spop::{AgentHello, Data, Notify};
 /// A message that no agent knows.
 pub(super) const UNKNOWN: &[u8] = b"slowlane-spoa-check";
 
-/// The number of arguments of a message is one byte.
+/// The number of arguments of a message fits in one byte.
 const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
 
 /// The maximum number of arguments that a user can add: some cases add two more.
@@ -21,7 +21,7 @@ pub(crate) const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
 pub(crate) struct Setting {
     pub(super) message: String,
     pub(super) arguments: Vec<Argument>,
-    /// None before the handshake, or if it fails.
+    /// `None` before the handshake, or if it fails.
     pub(super) agreed: Option<Agreed>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Agreed {
     pub fragmentation: bool,
 }
 
-/// The agent's answer to a plain hello that an exchange depends on. Without it, the cases are skipped.
+/// The answer to a plain hello on which an exchange depends. Without this answer, the cases are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
@@ -125,12 +125,12 @@ impl Setting {
         self.notify_with(stream_id, frame_id, &[])
     }
 
-    /// The message, with further arguments behind its own.
+    /// The message, with more arguments after its own.
     pub(super) fn notify_with(&self, stream_id: u64, frame_id: u64, more: &[Item<'_>]) -> Vec<u8> {
         self.notify_after(stream_id, frame_id, &[], more)
     }
 
-    /// A message of this name without arguments, then the usual one.
+    /// A message of this name without arguments, then the usual message.
     pub(super) fn notify_second(&self, first: &[u8]) -> Vec<u8> {
         self.notify_after(1, 1, &[first], &[])
     }
@@ -172,7 +172,7 @@ impl Setting {
         self.notify(1, 1).len() - LENGTH_BYTES
     }
 
-    /// The agreed frame size, or the offered one.
+    /// The agreed frame size, or the offered size.
     pub(super) fn frame_bytes_max(&self) -> usize {
         self.agreed.map_or(OFFERED_BYTES, |agreed| agreed.frame_bytes_max.min(OFFERED_BYTES)) as usize
     }

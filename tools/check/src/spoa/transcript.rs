@@ -5,7 +5,7 @@ use std::iter;
 use crate::spoa::LENGTH_BYTES;
 use spop::{Disconnect, Frame, Kind};
 
-/// The longest frame of an agent: a longer one is treated as garbage.
+/// The longest frame of an agent: a longer frame is treated as garbage.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Transcript {
     }
 }
 
-/// The longest NOTIFY of these bytes, as the length field has it.
+/// The longest NOTIFY among these bytes, as the length field states it.
 pub(super) fn longest_notify(bytes: &[u8]) -> usize {
     let sent = cut(bytes).map_while(Result::ok);
     let notifies = sent.filter(|sent| sent.frame.head.kind == Kind::NOTIFY);

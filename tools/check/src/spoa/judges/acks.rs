@@ -15,7 +15,7 @@ pub(crate) fn acks_or_refuses(transcript: &Transcript) -> Judged {
     if is_refused(transcript)? { Ok(()) } else { acks(transcript) }
 }
 
-/// The same, but a NOTIFY with ABORT may have an ACK or none.
+/// Like [`acks`], but a NOTIFY with ABORT may have an ACK or none.
 pub(crate) fn acks_beside_abort(transcript: &Transcript) -> Judged {
     let is_aborted = |head: Head| head.flags & Head::ABORT != 0;
     if is_refused(transcript)? { Ok(()) } else { acks_but(transcript, is_aborted) }
@@ -94,7 +94,7 @@ pub(crate) fn name_variables(transcript: &Transcript) -> Judged {
     })
 }
 
-/// Judges each ACK. Without any, there is nothing to judge.
+/// Judges each ACK. Without ACKs, there is nothing to judge.
 fn each(transcript: &Transcript, judge: impl Fn(&Received<'_>) -> Judged) -> Judged {
     let frames = transcript.frames()?;
     let mut acks = frames.iter().filter(|received| received.frame.head.kind == Kind::ACK).peekable();

@@ -36,7 +36,7 @@ pub(crate) fn refuses(transcript: &Transcript) -> Judged {
     closes(transcript)
 }
 
-/// The same, with this status of SPOE.txt 3.5.
+/// Like [`refuses`], with this status of SPOE.txt 3.5.
 pub(crate) fn refuses_as<const CODE: i64>(transcript: &Transcript) -> Judged {
     let status = status(transcript)?;
     ensure(status == CODE, format!("the AGENT-DISCONNECT has status {status}, expected {CODE}"))?;

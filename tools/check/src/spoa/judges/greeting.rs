@@ -27,7 +27,7 @@ pub(crate) fn sets_fin(transcript: &Transcript) -> Judged {
     ensure(hello(transcript)?.head.flags & Head::FIN != 0, "the hello has no FIN")
 }
 
-/// The version is at most one that HAProxy has announced.
+/// The version is not newer than the newest that HAProxy has announced.
 pub(crate) fn has_version(transcript: &Transcript) -> Judged {
     let text = string(hello(transcript)?, OWN, "version")?;
     let shown = text.escape_ascii();
@@ -42,7 +42,7 @@ pub(crate) fn agrees_on_a_version_or_refuses(transcript: &Transcript) -> Judged 
     if hello(transcript).is_ok() { has_version(transcript) } else { Ok(()) }
 }
 
-/// At least 256, and at most the size that HAProxy has offered.
+/// The frame size is at least 256, and at most the size that HAProxy has offered.
 pub(crate) fn has_frame_size(transcript: &Transcript) -> Judged {
     let size = number(hello(transcript)?, OWN, "max-frame-size")?;
     let offered = offer(transcript, "max-frame-size").and_then(Data::to_i64).unwrap_or(i64::MAX);
@@ -50,7 +50,7 @@ pub(crate) fn has_frame_size(transcript: &Transcript) -> Judged {
     ensure(size <= offered, format!("max-frame-size {size} is above the offered {offered}"))
 }
 
-/// A list of names, which may be empty.
+/// The capabilities are a list of names, which may be empty.
 pub(crate) fn has_capabilities(transcript: &Transcript) -> Judged {
     match mandatory(hello(transcript)?, OWN, "capabilities")? {
         Data::Str(list) if list.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => Ok(()),

@@ -8,7 +8,7 @@ use crate::card::{Case, listed};
 use crate::spoa::frames::{HELLO, hello};
 use crate::spoa::{Exchange, Exchanges, Setting, Turn, Until};
 
-/// The exchanges. The first one is the plain handshake, whose result the others build on.
+/// The exchanges. The first exchange is the plain handshake, on whose result the others build.
 pub(crate) fn exchanges(setting: &Setting) -> Vec<Exchange> {
     let mut suite = Exchanges::default();
     hello::hellos(&mut suite, setting);
@@ -35,7 +35,7 @@ pub(crate) fn greeted(bytes: Vec<u8>, answers: usize) -> Vec<Turn> {
     greeted_by(hello(HELLO), bytes, answers)
 }
 
-/// The same with another hello.
+/// Like [`greeted`], but with a different hello.
 fn greeted_by(hello: Vec<u8>, bytes: Vec<u8>, answers: usize) -> Vec<Turn> {
     vec![Turn::new(hello, Until::Frames(1)), Turn::new(bytes, Until::Frames(1 + answers))]
 }
@@ -65,7 +65,7 @@ fn in_pieces(bytes: usize, turns: Vec<Turn>) -> Vec<Turn> {
     turns.into_iter().map(|turn| Turn { piece_bytes: Some(bytes), ..turn }).collect()
 }
 
-/// A plain hello, then a NOTIFY for each of these ids, one after the other's answer.
+/// A plain hello, then a NOTIFY for each of these ids, each sent after the answer to the previous NOTIFY.
 fn in_turn(setting: &Setting, ids: &[(u64, u64)]) -> Vec<Turn> {
     let asked = ids.iter().zip(2..).map(|(&(stream_id, frame_id), count)| {
         Turn::new(setting.notify(stream_id, frame_id), Until::Frames(count))

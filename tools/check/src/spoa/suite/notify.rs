@@ -12,7 +12,7 @@ use crate::spoa::suite::{greeted, in_pieces, in_turn, refused};
 use crate::spoa::{Exchanges, Turn, Until};
 use spop::{Data, Head, Kind};
 
-/// The last number of each length of a varint up to 31 bits, and the first of the next.
+/// For each length of a varint up to 31 bits, the last number of this length, and the first number of the next.
 const IDS_31_BITS: [(u64, u64); 8] = [
     (239, 1),
     (240, 239),
@@ -127,7 +127,7 @@ pub(super) fn types(suite: &mut Exchanges, setting: &Setting) {
     accepts("arguments-no-names", "field", claim, &[(b"", Data::Int64(1)), (b"", Data::Int64(2))]);
 }
 
-/// Connections opened and closed as HAProxy does it.
+/// Connections that are opened and closed as HAProxy does it.
 pub(super) fn connections(suite: &mut Exchanges, setting: &Setting) {
     suite.of(Needs::Greeting, 50, in_turn(setting, &[(1, 1)]));
     let claim = "serves the same ids on 50 connections at once, as HAProxy opens them";
