@@ -57,7 +57,7 @@ pub(crate) struct AdminQuestion {
 
 /// The daemon requires a token, but the request did not contain it.
 #[derive(Debug, Error)]
-#[error("slowlane at {0} requires a token: give --token-file or --config")]
+#[error("slowlane at {0} requires a token: use --token-file or --config")]
 pub(crate) struct Closed(Address);
 
 /// A hint for error messages: the address to use if the listener has TLS. Unix sockets never have TLS.
@@ -95,8 +95,9 @@ impl AdminClient {
     /// Requests the daemon's status.
     pub(crate) fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let body = self.get("/api/status")?;
-        serde_json::from_slice(&body)
-            .map_err(|error| anyhow!("the server at {} is not this slowlane version: {error}", self.address))
+        serde_json::from_slice(&body).map_err(|error| {
+            anyhow!("the server at {} does not run this version of slowlane: {error}", self.address)
+        })
     }
 
     /// Sends a GET request, and returns the answer. An answer longer than [`ANSWER_BYTES_MAX`] is an error.
@@ -141,7 +142,11 @@ impl AdminClient {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("the handshake took longer than {} s", PATIENCE.as_secs()),
         };
-        bail!("no TLS connection to slowlane at {}: {}; name its CA with --ca", self.address, shown(reason))
+        bail!(
+            "cannot connect to slowlane at {} over TLS: {}; name the CA of its certificate with --ca",
+            self.address,
+            shown(reason)
+        )
     }
 
     /// Sends the request, and returns the answer as soon as its head has arrived. The body follows piece by piece.
@@ -195,11 +200,12 @@ impl AdminClient {
         let address = &self.address;
         match error.downcast_ref::<hyper::Error>() {
             Some(error) if error.is_parse() => anyhow!(
-                "the server at {address} does not speak HTTP: is it the address of [admin] listen?{}",
+                "the server at {address} does not speak HTTP: is this the address of [admin] listen?{}",
                 over_tls(address)
             ),
             _ => anyhow!(
-                "cannot query slowlane at {address}: {error:#}; is it running there? Use --admin for another address"
+                "cannot query slowlane at {address}: {error:#}; is slowlane running there? Use --admin to \
+                 name another address"
             ),
         }
     }
@@ -211,7 +217,7 @@ struct Bounded(Vec<u8>);
 impl Write for Bounded {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if self.0.len() + piece.len() > ANSWER_BYTES_MAX {
-            return Err(io::Error::other("it is too long"));
+            return Err(io::Error::other("the answer is too long"));
         }
         self.0.write(piece)
     }

@@ -49,7 +49,7 @@ pub enum Refusal {
     NoToken,
     #[error("its token differs from this node's")]
     WrongToken,
-    #[error("it has no token, but this node presents one: set [cluster] token_file there")]
+    #[error("it has no token, but this node presents one: set [cluster] token_file on the token server")]
     NoneWanted,
     #[error("it has the maximum number of nodes")]
     Full,

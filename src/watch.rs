@@ -236,7 +236,9 @@ impl Reloader {
                 self.refuse(&problems);
             }
             None => {
-                tracing::warn!("policy files change while they are read: the previous policy stays in force");
+                tracing::warn!(
+                    "policy files changed while slowlane read them: the previous policy stays in force"
+                );
                 self.debounce.torn(self.clock.now());
             }
         }
@@ -251,7 +253,9 @@ impl Reloader {
         if !shrunk.is_empty() && !force {
             let seconds = SECOND_LOOK.as_secs();
             for map in shrunk {
-                tracing::warn!("{map}: in force in {seconds} s unless it changes, or at once on SIGHUP");
+                tracing::warn!(
+                    "{map}: takes effect in {seconds} s unless the file changes again, or at once on SIGHUP"
+                );
             }
             return self.debounce.shrunk(self.clock.now());
         }
@@ -281,7 +285,7 @@ impl Reloader {
         systemd::status(&format!("serving the previous policy: {problems}"));
         self.metrics.reloads_refused.inc();
         let dir = self.source.dir.display();
-        tracing::error!("policy not reloaded from {dir}, the previous one stays in force");
+        tracing::error!("policy not reloaded from {dir}; the previous one stays in force");
         self.status.reloads.refused(self.clock.now(), &problems);
         for problem in problems.lines() {
             tracing::error!("{problem}");

@@ -55,7 +55,7 @@ impl Daemon {
         let is_typed = self.ca.is_some() || self.cert.is_some();
         ensure!(
             is_tcp || !(is_typed || is_https == Some(true)),
-            "{address} has no TLS: name a TCP address with --admin"
+            "{address} cannot use TLS: name a TCP address with --admin"
         );
         let is_https = is_https.unwrap_or(is_typed || is_tcp && config.admin.tls.is_some());
         let identity = self.cert.as_deref().zip(self.key.as_deref());

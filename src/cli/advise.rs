@@ -61,7 +61,7 @@ fn percent(text: &str) -> Result<f64, &'static str> {
 pub(super) fn advise(typed: AdviseArguments) -> anyhow::Result<()> {
     let bytes = size(&typed.logs);
     if bytes.is_none() {
-        bail!("a log is not a file: logs are read several times, so standard input cannot be used");
+        bail!("a log is not a regular file: logs are read several times, so standard input cannot be used");
     }
     let settings = Settings {
         by: typed.by,
@@ -91,7 +91,7 @@ pub(super) fn advise(typed: AdviseArguments) -> anyhow::Result<()> {
     let advice = advice?;
     report_problems(&advice.logs, &advice.notes);
     if advice.requests == 0 {
-        bail!("no advice: no log has a request that could be read");
+        bail!("no advice: no request could be read from any log");
     }
     refuse_misread(&advice.logs)?;
     let text = match typed.json {

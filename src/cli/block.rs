@@ -45,7 +45,9 @@ pub(super) struct Removal {
 
 fn some_time(text: &str) -> Result<Duration, String> {
     match units::duration(text) {
-        Ok(Duration::ZERO) => Err("expected more than 0, like 10m; `slowlane block rm` ends a block".into()),
+        Ok(Duration::ZERO) => {
+            Err("expected a duration longer than 0, like 10m; to end a block, use `slowlane block rm`".into())
+        }
         Ok(time) => Ok(time),
         Err(reason) => Err(reason.to_string()),
     }

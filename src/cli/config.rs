@@ -134,7 +134,7 @@ impl AgentFacts {
     pub(super) fn of(answers: Answers, config: Config) -> AgentFacts {
         let read = config.policy.as_ref().map(|source| source.read());
         let policy = read.and_then(|read| {
-            read.map_err(|problems| tell(format_args!("warning: the policy is left out: {problems}"))).ok()
+            read.map_err(|problems| tell(format_args!("warning: the policy is ignored: {problems}"))).ok()
         });
         let (fields, delay_max, paced) = (Vec::new(), Duration::ZERO, vec![Paced::source()]);
         AgentFacts { answers, config, fields, delay_max, paced }.with_policy(policy.as_ref())
@@ -210,7 +210,11 @@ pub(super) fn haproxy_files(
     let tls = spoken(&config.spop, agent, tls.as_deref())?;
     let places = Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields };
     let own = haproxy::Own { folder, peer: &peer, ends, paced: &paced };
-    let none_here = || anyhow!("HAProxy 2.6 or later is not installed here: give --version 2.6, 3.0 or 3.2");
+    let none_here = || {
+        anyhow!(
+            "HAProxy 2.6 or later is not installed here: choose a version with --version, like 2.6, 3.0 or 3.2"
+        )
+    };
     let (version, best) = match way.version {
         Some(version) => (version, Delivery::of(version)),
         None => {
@@ -287,7 +291,7 @@ fn spoken<'a>(
     let is_tcp = matches!(agent, Address::Tcp(_));
     ensure!(
         is_tcp || typed.is_none(),
-        "--tls: {agent} has no TLS: name a TCP address with --{}",
+        "--tls: {agent} cannot use TLS: name a TCP address with --{}",
         listen.section
     );
     let is_spoken = typed.is_some() || listen.tls.is_some() && is_tcp;
@@ -298,10 +302,13 @@ fn spoken<'a>(
 
 /// The first address of a list. The proxy needs only one.
 fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Address> {
-    let expected = || anyhow!("[{section}] listen is empty: give an address with --{section}");
+    let expected = || anyhow!("[{section}] listen is empty: name an address with --{section}");
     let first = addresses.first().ok_or_else(expected)?;
     let is_any_port = matches!(first, Address::Tcp(address) if address.ends_with(":0"));
-    ensure!(!is_any_port, "{first}: the port is different at each start: name one with --{section}");
+    ensure!(
+        !is_any_port,
+        "{first}: with port 0, the port is different at each start: name a fixed one with --{section}"
+    );
     Ok(first)
 }
 
@@ -326,7 +333,7 @@ fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
         let path = dir.join(name);
         ensure!(
             !path.try_exists()?,
-            "{}: already exists: remove it, or choose another --dir",
+            "{}: this file already exists: remove it, or choose another --dir",
             path.display()
         );
     }

@@ -57,7 +57,7 @@ pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Tak
     })?;
     Ok(found.map(|what| Taken {
         text: format!("{} at {address}: something else listens there: {what}", listen.name),
-        fix: format!("use a free address on both sides: {}", free(listen)),
+        fix: format!("use a free address for slowlane and in the proxy: {}", free(listen)),
     }))
 }
 

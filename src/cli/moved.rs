@@ -21,8 +21,8 @@ pub(super) fn to(words: &[impl AsRef<OsStr>]) -> Option<String> {
 /// Where to find a command of the checker, which packages of slowlane do not contain.
 fn apart(suite: &str) -> String {
     format!(
-        "`slowlane-check {suite}`, a program of its own: `cargo install --path tools/check` installs it from \
-         slowlane's sources"
+        "`slowlane-check {suite}`, a separate program: to install it from slowlane's sources, run `cargo \
+         install --path tools/check`"
     )
 }
 

@@ -94,7 +94,7 @@ pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
     let outcome = outcome?;
     report_problems(&outcome.logs, &outcome.notes);
     if outcome.requests() == 0 {
-        bail!("nothing was replayed: no log has a request that could be read");
+        bail!("nothing was replayed: no request could be read from any log");
     }
     refuse_misread(&outcome.logs)?;
     let form = if typed.json { replay::json } else { replay::report };
@@ -126,7 +126,7 @@ pub(super) fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input>
     let unreadable = |error| anyhow!("{name}: cannot be read: {error}");
     let file = File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.is_dir() {
-        bail!("{name}: is a directory: name the logs in it");
+        bail!("{name}: this is a directory: name the logs in it");
     }
     Ok(Input { name, bytes: Box::new(CountedReader(file, read.clone())) })
 }
@@ -182,9 +182,10 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
         }
         match broken {
             Some(why) if *lines == 0 => tell(format_args!("{name}: {why}")),
-            Some(why) => {
-                tell(format_args!("{name}: {why}, after line {lines} and {}", plural(*requests, "request")))
-            }
+            Some(why) => tell(format_args!(
+                "{name}: {why}, after line {lines} ({} read)",
+                plural(*requests, "request")
+            )),
             None => {}
         }
     }
@@ -212,7 +213,9 @@ pub(super) fn with_forwarded(
 ) -> anyhow::Result<Vec<Mapping>> {
     let mut source = mappings.iter_mut().filter(|mapping| mapping.field == "source").peekable();
     if forwarded.is_some() && source.peek().is_none() {
-        bail!("--forwarded needs the item with the list, like --field 'source=$http_x_forwarded_for'");
+        bail!(
+            "--forwarded needs the log item that holds the list, like --field 'source=$http_x_forwarded_for'"
+        );
     }
     source.for_each(|mapping| mapping.forwarded = forwarded);
     Ok(mappings)

@@ -213,7 +213,7 @@ fn scenarios(typed: &LawArguments, seed: u64) -> anyhow::Result<Vec<Scenario>> {
     if let Some(idle) =
         typed.option.iter().filter_map(|option| option.law.as_ref()).find(|law| !laws.contains(law))
     {
-        bail!("--option {idle}: that law is not run: name it with --law");
+        bail!("--option {idle}: the simulation does not run this law: add it with --law");
     }
     let cluster = cluster(typed)?;
     let mut scenarios = Vec::new();

@@ -119,7 +119,7 @@ pub(super) fn top(typed: TopArguments) -> anyhow::Result<()> {
     }
 }
 
-const NO_SECTION: &str = "--since lists throttled clients: give it without cluster or peers\n";
+const NO_SECTION: &str = "--since lists throttled clients, so it cannot be combined with cluster or peers\n";
 
 /// A time span of the history.
 fn span(text: &str) -> Result<Duration, String> {

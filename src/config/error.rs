@@ -35,19 +35,20 @@ pub(crate) enum ConfigError {
     Open(#[from] OpenListener),
     #[error("[{section}] listens on {address}, and so does [{other}]: give each a port of its own")]
     SamePort { section: &'static str, address: String, other: &'static str },
-    #[error("[admin] token and token_file: keep one of the two")]
+    #[error("[admin] sets both token and token_file: keep one of the two")]
     TwoTokens,
     #[error("token file {}: {reason}", .path.display())]
     TokenFile { path: PathBuf, reason: String },
     #[error(
-        "[peers] on {0} is open to others: the protocol has no secrets, so set [peers.tls] with client_ca, or listen on \
-         127.0.0.1 or unix:/path"
+        "[peers] on {0} is open to others: the protocol does not authenticate peers, so set [peers.tls] \
+         with client_ca, or listen on 127.0.0.1 or unix:/path"
     )]
     OpenPeers(String),
     #[error("[ends] {0}: log lines arrive over UDP; expected host:port, like 127.0.0.1:9004")]
     EndsOverUnix(String),
     #[error(
-        "[peers] dial {0}: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]"
+        "[peers] dial {0}: connections that slowlane opens are not encrypted; let the proxy connect \
+         instead, with [peers.tls]"
     )]
     RemotePeer(String),
     #[error("[{section}] has {has} but no {lacks}: name both")]

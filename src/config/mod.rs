@@ -116,7 +116,7 @@ impl ConfigFile {
                 let more =
                     if errors.len() > 1 { format!(", and {} more", errors.len() - 1) } else { String::new() };
                 let first = errors.first().map(ConfigError::to_string).unwrap_or_default();
-                Some(format!("{first}{more} (the settings from the start stay in force)"))
+                Some(format!("{first}{more} (the settings read at startup stay in force)"))
             }
         }
     }
@@ -462,8 +462,8 @@ mod tests {
         edit("[table]\nsize = 11\n");
         assert_eq!(news().unwrap(), "file has changed: `slowlane upgrade` puts it in force");
         edit("[table]\nsize = 0\n");
-        let mistake = "file:2: invalid value: integer `0`, expected a number from 1 to 100000000 \
-                       (the settings from the start stay in force)";
+        let mistake = "file:2: invalid value: integer `0`, expected a number from 1 to 100000000 (the \
+                       settings read at startup stay in force)";
         assert_eq!(news().unwrap(), mistake);
         fs::remove_file(&path).unwrap();
         assert!(news().unwrap().starts_with("file: No such file"), "{:?}", news());

@@ -117,7 +117,8 @@ impl TryFrom<String> for TypeNumber {
     type Error = String;
 
     fn try_from(text: String) -> Result<TypeNumber, String> {
-        let expected = "expected a type from 1 to 999; type 0 is one bucket for all and has no fields";
+        let expected =
+            "expected a type from 1 to 999; type 0 is one bucket for all requests and has no fields";
         match text.parse() {
             Ok(kind @ 1..=999) => Ok(TypeNumber(kind)),
             _ => Err(format!("{text:?}: {expected}")),

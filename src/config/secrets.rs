@@ -28,8 +28,9 @@ impl Secret {
         let path = path.display();
         // A file of root's group must first be given to the service's group, or the service could no longer read it.
         let chgrp = if metadata.gid() == ROOT { format!("chgrp slowlane {path} && ") } else { String::new() };
-        (metadata.mode() & OTHERS != 0)
-            .then(|| format!("{path}: every user may read {holds} in it: `{chgrp}chmod o= {path}`"))
+        (metadata.mode() & OTHERS != 0).then(|| {
+            format!("{path}: every user may read {holds} in this file: run `{chgrp}chmod o= {path}`")
+        })
     }
 }
 
@@ -93,7 +94,7 @@ pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-const EXPECTED: &str = "expected 16 bytes or 32 hex digits, such as `openssl rand -hex 16` prints";
+const EXPECTED: &str = "expected 16 bytes or 32 hex digits, such as those that `openssl rand -hex 16` prints";
 
 /// Reads the secret of the keys from a file.
 pub(super) fn key_secret(path: PathBuf) -> Result<KeySecret, ConfigError> {

@@ -29,7 +29,9 @@ pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = deserializer.deserialize_str(TextVisitor("a duration, like \"60s\""))?;
     match units::duration(&text) {
-        Ok(Duration::ZERO) => Err(D::Error::custom(format!("{text:?}: expected more than 0, like 5s"))),
+        Ok(Duration::ZERO) => {
+            Err(D::Error::custom(format!("{text:?}: expected a duration longer than 0, like 5s")))
+        }
         Ok(duration) => Ok(duration),
         Err(error) => Err(D::Error::custom(format!("{text:?}: {error}"))),
     }
@@ -100,7 +102,7 @@ const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
-    const ORIGIN: &str = "a key or a header in lower case that no other field has, like \"x-api-key\"";
+    const ORIGIN: &str = "a key or a header in lower case that no other field uses, like \"x-api-key\"";
     checked(deserializer, |fields: &BTreeMap<String, String>| {
         let is_once = |origin: &String| fields.values().filter(|other| *other == origin).count() == 1;
         let is_fit = |origin: &String| {

@@ -97,8 +97,8 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_reported {
             tracing::warn!(
-                "{KEY_BLOCKS_MAX} keys are blocked, which is the maximum: block= blocks no further keys until \
-                 blocks end; shorten block="
+                "{KEY_BLOCKS_MAX} keys are blocked, which is the maximum: block= blocks no more keys until \
+                 some blocks end; shorten the time in block="
             );
         }
         is_reported = refused > before;
@@ -121,7 +121,7 @@ fn watch_clock(clock: Clock, shutdown: &Shutdown) {
             let (sign, step) =
                 (if step < 0 { "back" } else { "forward" }, step.unsigned_abs() / 1_000_000_000);
             tracing::warn!(
-                "the system's clock was set {sign} by {step} s: calendar quotas follow it, rates do not"
+                "the system's clock was set {sign} by {step} s: calendar quotas follow it, but rates do not"
             );
         }
     });
@@ -133,7 +133,7 @@ fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
         let Some(news) = look.again(agent.clock.now()) else { return };
         match &news {
             Some(news) => tracing::warn!("{news}"),
-            None => tracing::info!("the config file is again as it was at the start"),
+            None => tracing::info!("the config file is again as it was at startup"),
         }
         agent.status.reloads.edit(agent.clock.now(), agent.throttle.policy().summary(), news);
     });
@@ -173,7 +173,8 @@ fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
             match agent.status.reloads.edited() {
                 Some(edited) => tracing::warn!("{line}; {edited}"),
                 None => tracing::warn!(
-                    "{line}: configure the proxy to send it (`slowlane config` prints files that do), or remove it from the policy"
+                    "{line}: configure the proxy to send the field (`slowlane config` prints files that \
+                     do), or remove the field from the policy"
                 ),
             }
         }

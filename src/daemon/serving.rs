@@ -223,7 +223,7 @@ impl Serving {
         let pid = successor.process.id();
         systemd::main_process(pid);
         let paused_ms = successor.paused.as_secs_f64() * 1_000.0;
-        let news = format!("process {pid} has taken over; decisions paused for {paused_ms:.1} ms");
+        let news = format!("process {pid} has taken over; decisions were paused for {paused_ms:.1} ms");
         let report = thread::Builder::new().name("successor".into()).spawn(move || successor.report());
         if let Err(error) = report {
             tracing::warn!("the new process is not notified of disconnects: {error}");
@@ -266,7 +266,7 @@ fn throttle(
     };
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin().with_key_secret(key_secret);
-        tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
+        tracing::info!("no policy directory is set; serving the built-in policy: {}", policy.summary());
         return Ok((Arc::new(build(policy)), None));
     };
     let source = Source { key_secret, layout: source.layout.clone().on(WALL), ..source };

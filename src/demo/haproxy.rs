@@ -61,10 +61,10 @@ impl HaproxyChild {
     /// One line with the programs, their addresses, and the program that delays requests.
     pub(super) fn note(&self, (version, delivery): (Version, Delivery), agent: SocketAddr) -> String {
         let delays_by = match delivery {
-            Delivery::Hold => "slowlane, which answers late",
-            _ => "HAProxy, which pauses requests",
+            Delivery::Hold => "slowlane delays requests by answering late",
+            _ => "HAProxy delays requests by pausing them",
         };
-        format!("HAProxy {version} on {}, slowlane on {agent}; delays by {delays_by}", self.address)
+        format!("HAProxy {version} on {}, slowlane on {agent}; {delays_by}", self.address)
     }
 
     async fn wait_until_it_listens(&mut self) -> anyhow::Result<()> {
@@ -82,7 +82,7 @@ impl HaproxyChild {
         match self.child.try_wait()? {
             Some(status) => {
                 let said = fs::read_to_string(&self.errors).unwrap_or_default();
-                bail!("HAProxy has ended ({status}):\n{}", said.trim_end())
+                bail!("HAProxy has exited ({status}):\n{}", said.trim_end())
             }
             None => Ok(()),
         }

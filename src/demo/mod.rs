@@ -150,7 +150,8 @@ impl Demo {
         )?;
         writeln!(
             out,
-            "{limited}, {get} {:.1} requests/s (seconds {} to {}) after {:.0} ms each, and the customer waits {:.0} ms.",
+            "{limited}, {get} {:.1} requests/s (seconds {} to {}), each answered after {:.0} ms, and the \
+             customer waits {:.0} ms.",
             after.crawler_per_s,
             settled + 1,
             seconds.len(),
@@ -158,7 +159,7 @@ impl Demo {
             after.customer_ms
         )?;
         match refused {
-            0 => writeln!(out, "Nobody got a 429.")?,
+            0 => writeln!(out, "No request got a 429.")?,
             refused => writeln!(out, "{} got a 429.", plural(refused, "request"))?,
         }
         if lost > 0 {
@@ -203,7 +204,9 @@ impl Stage {
                 let note = haproxy.note(form, spop);
                 (Some(haproxy), note)
             }
-            Err(why) => (None, format!("{why}: slowlane takes its place, and queries itself over HTTP")),
+            Err(why) => {
+                (None, format!("{why}: slowlane takes HAProxy's place, and queries itself over HTTP"))
+            }
         };
         let target = match &haproxy {
             Some(haproxy) => Target { site: haproxy.address, check: None },

@@ -21,7 +21,7 @@ pub enum Refusal {
     Malformed,
     #[error("the length of the body is ambiguous")]
     Ambiguous,
-    #[error("this is {0}, not HTTP: this port is for nginx and others that query over HTTP")]
+    #[error("this is {0}, not HTTP: this port is for nginx and other proxies that query slowlane over HTTP")]
     Foreign(&'static str),
     #[error("the head has more than {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
     TooLarge,
@@ -302,7 +302,8 @@ mod tests {
         assert_eq!(reported(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
         assert_eq!(reported(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
         assert_eq!(reported(b"\x16oh"), Refusal::Malformed);
-        let text = "this is SPOP, not HTTP: this port is for nginx and others that query over HTTP";
+        let text =
+            "this is SPOP, not HTTP: this port is for nginx and other proxies that query slowlane over HTTP";
         assert_eq!(Refusal::Foreign("SPOP").to_string(), text);
     }
 

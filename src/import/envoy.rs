@@ -26,9 +26,15 @@ use slowlane_core::policy::{LIST_LINES_MAX, Lookup, Method, expression_of};
 
 /// Keys that affect no verdict, each with a note on the effect that is lost.
 const OTHERS: [(&str, &str); 3] = [
-    ("detailed_metric", "no metric for each value: `slowlane top` and the decision log show the keys"),
-    ("value_to_metric", "no metric for each value: `slowlane top` and the decision log show the keys"),
-    ("metadata", "slowlane's answer names the SLO and the key, but has no metadata of the rule"),
+    (
+        "detailed_metric",
+        "slowlane has no metric for each value: `slowlane top` and the decision log show the keys",
+    ),
+    (
+        "value_to_metric",
+        "slowlane has no metric for each value: `slowlane top` and the decision log show the keys",
+    ),
+    ("metadata", "slowlane's answer names the SLO and the key, but not the rule's metadata"),
 ];
 
 /// The end of a reason, if the original program would not accept the file either.
@@ -47,8 +53,8 @@ pub(super) const RESTART: &str =
 /// The two maps of descriptors and their match methods, for rules whose values are all exact, and for other rules.
 const MAPS: [(&str, Method); 2] = [("descriptor.map", Method::Str), ("descriptor-reg.map", Method::Reg)];
 
-pub(super) const STORE: &str = "Each slowlane keeps its counts in its own memory instead of Redis. Several slowlanes \
-                                can share them: set [cluster] store.";
+pub(super) const STORE: &str = "Each slowlane keeps its counts in its own memory instead of Redis. To share \
+                                the counts among several slowlanes, set [cluster] store.";
 
 /// The fields of the key for rules that share no threshold: the domain and the whole descriptor.
 const BY_DESCRIPTOR: [&str; 2] = ["domain", "descriptor"];
@@ -188,7 +194,7 @@ impl DescriptorTree<'_> {
         let domain = node.get("domain").text();
         if domain.is_empty() || domain.contains('+') || escaped(domain.as_bytes()).to_string() != domain {
             let reason =
-                "expected a domain of letters, digits and signs other than + , = % #, without spaces";
+                "expected a domain without spaces, of letters, digits and punctuation other than + , = % #";
             self.found.omit(node.line, domain, reason);
             return Ok(());
         }
@@ -209,7 +215,7 @@ impl DescriptorTree<'_> {
             let is_same = |(_, of): &(_, Level<'_>)| of.key == level.key && of.value == level.value;
             if level.key.is_empty() || levels[..place].iter().any(is_same) {
                 let (text, reason) =
-                    (format!("{} {}", above.shown(), level.key), "no key, or a repeated one");
+                    (format!("{} {}", above.shown(), level.key), "the key is missing or repeated");
                 self.found.omit(descriptor.line, &text, format!("{reason}: {REFUSES}"));
                 continue;
             }
@@ -252,7 +258,8 @@ impl DescriptorTree<'_> {
             Period::named(&format!("{}s", period.seconds().saturating_mul(times.into())))
         });
         let (Some(period), Ok(count)) = (period, count.parse::<u32>()) else {
-            let units = "a whole number per second, minute, hour, day, week, month or year, at most 366 days";
+            let units = "a whole number per second, minute, hour, day, week, month or year, in a period of \
+                         at most 366 days";
             self.found.omit(line, &text, format!("expected {units}"));
             return None;
         };
@@ -298,7 +305,7 @@ impl DescriptorTree<'_> {
         let (refused, names): (Vec<&str>, Vec<&str>) = names.partition(is_refused);
         if !refused.is_empty() {
             let text = format!("{} replaces", path.shown());
-            self.found.omit(replaced.line, &text, format!("it names no rule, or itself: {REFUSES}"));
+            self.found.omit(replaced.line, &text, format!("it names no rule, or the rule itself: {REFUSES}"));
         }
         if !names.is_empty() {
             let names: Vec<String> = names.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();

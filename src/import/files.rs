@@ -25,7 +25,8 @@ pub struct ForeignFile {
 const CHAIN_MAX: usize = 3;
 
 /// The comment at the top of a config that is made from rules.
-const RESTART: &str = "# Restart slowlane to put these lines in force. Print the proxy's files again with --config, so that they send the new fields.\n";
+const RESTART: &str = "# Restart slowlane to put these lines in force. Print the proxy's files again with \
+                       --config, so that the proxy sends the new fields.\n";
 
 /// The types that a policy may add.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
@@ -88,7 +89,7 @@ fn exceptions(rules: &[Rule], found: &mut ImportFindings) -> Vec<Rule> {
                 found.omit(
                     rule.line,
                     network,
-                    "slowlane cannot exempt a network from only some limits, or below a path",
+                    "slowlane cannot exempt a network from only some limits, or only below a path",
                 );
             }
         }
@@ -340,7 +341,7 @@ impl ScopeKeys {
         }
         let values: Vec<&str> = scope.iter().filter_map(|(_, is)| is.value()).collect();
         if let Some(value) = values.iter().find(|value| !is_key(value)) {
-            return Err(format!("{value:?} cannot be a part of a key in a map"));
+            return Err(format!("{value:?} cannot be part of a key in a map"));
         }
         let is_for_all = values.is_empty() && (fields.is_empty() || fields == ["source"]);
         let key = values.join("+");

@@ -72,7 +72,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
             continue;
         }
         let terms = declared.terms(&line.section, condition);
-        let terms = terms.ok_or("its condition is too long or has alternatives: split the rule".to_owned());
+        let terms = terms.ok_or("the condition is too long or has alternatives: split the rule".to_owned());
         match terms.and_then(|terms| declared.refusal(line, &terms, found)) {
             Ok(refusal) => refusals.push(refusal),
             Err(reason) => found.omit(place, text, reason),
@@ -229,7 +229,7 @@ impl<'l> Declared<'l> {
         };
         let (limit, most, tracked) = self.limit(line, expression, found)?;
         let tracked = tracked.map_or(Some(Vec::new()), |track| self.terms(&track.section, track.condition()));
-        let tracked = tracked.ok_or("the condition of its track-sc has alternatives, or is too long")?;
+        let tracked = tracked.ok_or("the condition of its track-sc line is too long or has alternatives")?;
         let (mut scopes, mut networks) = (vec![Vec::new()], Vec::new());
         for (is_not, words) in terms.iter().filter(|term| !is_limit(term)).chain(&tracked) {
             let matches = conditions(words)?;
@@ -252,7 +252,10 @@ impl<'l> Declared<'l> {
             scopes = scopes.iter().flat_map(with).collect();
         }
         if scopes != [Vec::new()] {
-            found.differs("HAProxy counts every request that track-sc tracks. slowlane counts those that meet all conditions.");
+            found.differs(
+                "HAProxy counts every request that track-sc tracks. slowlane counts only the requests that \
+                 meet all conditions.",
+            );
         }
         Ok(LimitRule { section: line.section.clone(), scopes, networks, limit, most })
     }
@@ -341,11 +344,11 @@ fn unknown(words: &[String]) -> Option<&'static str> {
     Some(match words[..] {
         [".if" | ".elif" | ".else", ..] => "the lines in this block are imported as if they were in force",
         ["rate-limit", ..] => "it limits the sessions of a whole frontend",
-        ["filter", filter, ..] if filter.starts_with("bwlim") => "it limits bytes a second, not requests",
-        [_, "set-bandwidth-limit", ..] => "it limits bytes a second, not requests",
-        [_, action, ..] if action.starts_with("lua.") => "Lua is not read: it may limit requests",
+        ["filter", filter, ..] if filter.starts_with("bwlim") => "it limits bytes per second, not requests",
+        [_, "set-bandwidth-limit", ..] => "it limits bytes per second, not requests",
+        [_, action, ..] if action.starts_with("lua.") => "Lua code is not read, but may limit requests",
         ["server" | "default-server", ref options @ ..] if options.contains(&"maxconn") => {
-            "a server's maxconn limits the connections to the server, not those of a client"
+            "a server's maxconn limits the connections to the server, not a client's connections"
         }
         ref rest if rest.iter().any(|word| is_of_all(word)) => {
             "it counts a whole frontend, backend or server"
@@ -362,8 +365,10 @@ fn unknown(words: &[String]) -> Option<&'static str> {
     })
 }
 
-pub(super) const REFUSED: &str = "HAProxy counts refused requests, too: a client that does not slow down stays refused. slowlane counts what it \
-                       admits, so such a client gets the rate. Periods begin at different moments, so verdicts near the limit differ.";
+pub(super) const REFUSED: &str = "HAProxy counts refused requests, too: a client that does not slow down \
+                                  stays refused. slowlane counts only the requests that it admits, so such \
+                                  a client still gets its rate. The periods of the two programs begin at \
+                                  different moments, so verdicts near the limit differ.";
 
 const DELAY: &str = "To delay requests instead of refusing them, replace `burst=0` with a burst, and remove law= and window=.";
 

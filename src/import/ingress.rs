@@ -155,7 +155,8 @@ fn ingress(
     if hosts.len() > 1 && !limits.is_empty() {
         for name in given.keys().map(|(controller, _)| controller.name()).collect::<BTreeSet<_>>() {
             found.differs(format!(
-                "{name} counts a client for all hosts of an Ingress together; slowlane counts it for each host."
+                "{name} counts a client's requests to all hosts of an Ingress together; slowlane counts \
+                 them for each host separately."
             ));
         }
     }
@@ -278,13 +279,15 @@ fn limits(
     limits
 }
 
-const REPLICAS: &str = "counts by itself, so three replicas admit three times the rate. One slowlane, or a cluster, \
-                        counts for all replicas: to admit as much as before, multiply the numbers.";
+const REPLICAS: &str = "counts by itself, so three replicas admit three times the rate. One slowlane, or a \
+                        cluster, counts for all replicas: to admit as much as before, multiply each limit \
+                        by the number of replicas.";
 
-const TOGETHER: &str = "HAProxy's ingress controller counts a client for all Ingress objects with the same rate-limit-period together; slowlane counts it for each object separately.";
+const TOGETHER: &str = "HAProxy's ingress controller counts a client's requests to all Ingress objects with the same \
+                        rate-limit-period together; slowlane counts them for each object separately.";
 
 const STATUS: &str =
     "ingress-nginx refuses with 503, unless limit-req-status-code says otherwise. slowlane refuses with 429.";
 
-const BURST: &str = "The burst is the rate times limit-burst-multiplier (5 by default), and one for the first request. Excess requests \
-                     are refused, not delayed: remove law=token-bucket to delay them.";
+const BURST: &str = "The burst is the rate times limit-burst-multiplier (5 by default), plus one for the first \
+                     request. Excess requests are refused, not delayed: remove law=token-bucket to delay them.";

@@ -26,8 +26,8 @@ const READ: [&str; 7] = ["id", "namespace", "max_value", "seconds", "name", "con
 const NAMES_ALIKE: &str =
     "A host is compared without its port and in lower case, and a path without its query string.";
 
-const EACH: &str = "slowlane decides each descriptor of a request separately, so limits on descriptors[0] apply to \
-                    every descriptor. An entry with an empty value counts as missing.";
+const EACH: &str = "slowlane judges each descriptor of a request separately, so limits on descriptors[0] \
+                    apply to every descriptor. An entry with an empty value counts as missing.";
 
 const HITS: &str = "slowlane counts a refused request with more than one hit in the windows that it would have used; \
                     limitador does not count it.";
@@ -89,7 +89,11 @@ impl AddedLimits<'_> {
         }
         let known = (text("namespace").to_owned(), text("seconds").to_owned(), conditions, variables);
         if self.known.contains(&known) {
-            self.found.omit(node.line, &shown, "the same limit again: limitador counts one of them");
+            self.found.omit(
+                node.line,
+                &shown,
+                "this repeats an earlier limit: limitador counts only one of the two",
+            );
             return Ok(());
         }
         let added = self.options(node).and_then(|options| {

@@ -83,7 +83,9 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
         }
     }
     if !is_printed && input.included.is_none() && root.iter().any(|directive| directive.name() == "include") {
-        reader.found.differs("Included files are not read. `nginx -T | slowlane import -` imports all.");
+        reader
+            .found
+            .differs("Included files are not read. To import them, too, run `nginx -T | slowlane import -`.");
     }
     let none = |name| LimitsInForce { name, limits: Vec::new(), is_dry: false };
     let level = inside(&["limit_req", "limit_conn"].map(none), &root);
@@ -141,14 +143,14 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
         rest.is_some_and(|rest| rest.is_empty() || known.contains(&rest)) || name.starts_with("worker_rlimit")
     };
     Some(match words {
-        ["limit_conn" | "limit_conn_zone", ..] if is_stream => "slowlane limits no `stream` connections",
+        ["limit_conn" | "limit_conn_zone", ..] if is_stream => "slowlane does not limit `stream` connections",
         [name, ..] if is_known(name) => return None,
         [name, ..] if name.ends_with("limit_rate") || name.ends_with("limit_rate_after") => {
-            "it limits bytes a second, not requests"
+            "it limits bytes per second, not requests"
         }
         ["limit_except", ..] => "it limits methods, not a rate",
         [name, ..] if name.contains("_by_lua") && !name.contains("log_") => {
-            "Lua is not read: it may limit requests"
+            "Lua code is not read, but may limit requests"
         }
         [name, ..] if name.contains("limit") || name.contains("throttle") => {
             "slowlane does not know this directive"
@@ -160,7 +162,7 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
             "a conditional refusal is not imported"
         }
         ["server", _, options @ ..] if options.iter().any(|option| option.starts_with("max_conns=")) => {
-            "max_conns limits connections to a server, not those of a client"
+            "max_conns limits the connections to a server, not a client's connections"
         }
         _ => return None,
     })
@@ -208,7 +210,7 @@ impl<'f> Reader<'f> {
         if let Some(reason) = unknown(&directive.words(), block, is_stream) {
             self.omit(directive, reason);
         } else if directive.directive.files.iter().any(|file| unread.contains(file)) {
-            self.omit(directive, "this file cannot be read");
+            self.omit(directive, "an included file cannot be read");
         }
         let inner = self.files.inside(directive).into_iter();
         inner.for_each(|inner| self.note(inner, directive.name(), is_stream, unread));
@@ -227,13 +229,16 @@ impl<'f> Reader<'f> {
             (Some(Ok(key)), Some(name)) if rate.is_some() || !is_req => {
                 if words[1].contains("server_name") {
                     self.found.differs(
-                        "nginx counts all names of a server together under $server_name; slowlane counts each host.",
+                        "nginx counts all names of a server together under $server_name; slowlane counts \
+                         each host separately.",
                     );
                 }
                 if key.iter().any(|field| field == "source") {
                     self.found.differs(ADDRESSES);
                 } else if !key.is_empty() {
-                    self.found.differs("nginx does not count a request whose key is empty; slowlane gives all of them one bucket.");
+                    self.found.differs(
+                        "nginx does not count requests whose key is empty; slowlane counts all of them in one bucket.",
+                    );
                 }
                 self.zones.insert(name.to_owned(), Zone { key, rate });
             }
@@ -258,7 +263,7 @@ impl<'f> Reader<'f> {
         if names.is_empty() {
             self.omit(
                 server,
-                "no host leads to this server: it has no name, and another one is the default server",
+                "no host leads to this server: it has no name, and another server is the default",
             );
         }
         for (of, name) in names {
@@ -394,10 +399,12 @@ impl<'f> Reader<'f> {
     }
 }
 
-const STATUS: &str = "nginx refuses with 503, or with limit_req_status and limit_conn_status. slowlane refuses with 429 and Retry-After.";
+const STATUS: &str = "nginx refuses with 503, or with the status that limit_req_status or limit_conn_status \
+                      sets. slowlane refuses with 429 and Retry-After.";
 
-const BURST: &str = "nginx's burst does not include the first request: burst=5 admits six at once. slowlane's does: the queue of five \
-                     becomes max_delay, the time that five requests take, and with nodelay, burst=5 becomes burst=6.";
+const BURST: &str = "nginx's burst does not include the first request: burst=5 admits six requests at once. \
+                     slowlane's burst does: the queue of five becomes max_delay, the time that five \
+                     requests take; with nodelay, burst=5 becomes burst=6.";
 
 const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request per second: 10r/m is 9.96/m in nginx, and 10/m in slowlane.";
 

@@ -40,16 +40,17 @@ group! {
     holds: Gauge = "holds", "Answers being held now";
     holds_refused: Counter = "holds_refused", "Answers not held because [hold] max was reached";
     holds_denied: Counter = "holds_denied",
-        "Held requests for which the store of the cluster had no slot: they got 429";
+        "Held requests that got 429 because the store of the cluster had no slot for them";
     holds_abandoned: Counter = "holds_abandoned",
-        "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned it";
+        "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned the hold";
     request_ids_forgotten: Counter = "request_ids_forgotten",
-        "Request ids forgotten because too many came within a second";
-    end_lines: Counter = "end_lines", "Log lines that [ends] has read, and ends in access logs of Envoy";
+        "Request ids forgotten because too many arrived within a second";
+    end_lines: Counter = "end_lines",
+        "Log lines that [ends] has read, and ends reported by Envoy's access logs";
     end_lines_dropped: Family<OfListener, Counter> = "end_lines_dropped",
-        "Log lines that [ends] has not read, by reason; lost: the buffer of the socket was full";
+        "Log lines that [ends] has not read, by reason; lost: the socket's buffer was full";
     grpc_failures: Family<OfListener, Counter> = "grpc_failures",
-        "Calls of [grpc] that failed, by status: most proxies then let the request pass";
+        "Failed calls to [grpc], by status; after a failure, most proxies let the request pass";
     blocked: Counter = "blocked", "Requests refused by a block";
     spop_errors: Family<SpopError, Counter> = "spop_errors",
         "SPOP connections ended with a status code, by code and by the side that sent it";
@@ -72,10 +73,10 @@ group! {
     round_trip_s: Moment = "round_trip_seconds", "Round trip of the last message to the store";
     messages: Counter = "messages", "Key updates that the store has answered";
     restored: Counter = "taught", "Key updates that restored a key that the store had lost";
-    silent_s: Counter<f64, AtomicU64> = "silent_seconds", "Time without an answer of the store";
+    silent_s: Counter<f64, AtomicU64> = "silent_seconds", "Time without an answer from the store";
     keys_refused: Counter = "keys_refused",
         "Requests whose key was not shared because of keys_max, so that each node took an equal part of the rate";
-    other_policies: Gauge = "other_policies", "Nodes with other SLOs than this one";
+    other_policies: Gauge = "other_policies", "Nodes whose SLOs differ from this node's";
     blocks_alone: Gauge = "blocks_alone",
         "Blocks in force on this node only, because the store has no room for them";
     errors: Family<OfListener, Counter> = "errors", "Failures of the store, by kind";
@@ -93,19 +94,20 @@ group! {
     TokenServerMetrics "token_server"
     records: Gauge = "records", "Keys that this token server keeps for the nodes";
     refused: Counter = "records_refused", "Key updates for which this token server had no room";
-    commands: Counter = "commands", "Messages of nodes to this token server";
-    unauthenticated_closed: Counter = "strangers_gone", "Unauthenticated connections closed for newer ones";
+    commands: Counter = "commands", "Messages from nodes to this token server";
+    unauthenticated_closed: Counter = "strangers_gone",
+        "Unauthenticated connections closed to make room for newer ones";
 }
 
 group! {
     /// The metrics of the state file.
     StateMetrics "state"
     written: Moment = "written_timestamp" in Unit::Seconds,
-        "When the state file was last written, in Unix time; 0 before the first time";
+        "When the state file was last written, in Unix time; 0 before the first write";
     took: Moment = "write" in Unit::Seconds, "How long the last write of the state file took";
     entries: Gauge = "entries", "Entries in the state file";
     bytes: Gauge = "file" in Unit::Bytes, "Size of the state file";
-    failures: Counter = "failures", "Writes of the state file that failed";
+    failures: Counter = "failures", "Failed writes of the state file";
 }
 
 impl StateMetrics {
@@ -125,7 +127,7 @@ group! {
     updates: Counter = "updates", "Counts that peers have sent";
     pushes: Counter = "pushes", "Limits pushed to peers";
     acks_behind: Gauge = "acks_behind", "Limits that peers have not acknowledged yet";
-    resyncs: Counter = "resyncs", "Times that a peer has asked for all limits";
+    resyncs: Counter = "resyncs", "Number of times a peer has asked for all limits";
     malformed: Counter = "malformed",
         "Connections of peers that were refused or closed because of invalid messages";
     admitted: Counter = "admitted", "Requests that peers have admitted locally";

@@ -118,7 +118,7 @@ impl Metrics {
 
         let open = metric(at, "connections", "Connections open, by listener");
         let accepted = metric(at, "connections_accepted", "Connections accepted, by listener");
-        let help = "Connections that had to wait because there were too many";
+        let help = "Connections that had to wait because too many were open";
         let waited = metric(at, "connections_waited", help);
         let help = "Connections closed unread because `allow` does not list their network";
         let not_allowed = metric(at, "connections_not_allowed", help);

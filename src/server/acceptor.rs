@@ -213,7 +213,7 @@ impl AccessList {
         let is_allowed = peer.is_some_and(|peer| self.allows(peer));
         if !is_allowed {
             let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
-            let text = || format!("a connection from {peer} is closed: `allow` does not list its network");
+            let text = || format!("closed a connection from {peer}: `allow` does not list its network");
             self.refused_line.warn(now, text);
         }
         is_allowed

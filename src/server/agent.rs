@@ -232,9 +232,9 @@ impl Agent {
         self.metrics.plain.holds_abandoned.inc();
         let text = || {
             format!(
-                "HAProxy abandoned a hold of {} ms before its end, so the SLO is exceeded: raise `timeout processing` \
-                 of slowlane-hold in spoe-slowlane.conf above [hold] longest, or print the file again with `slowlane \
-                 config haproxy`",
+                "HAProxy abandoned a hold of {} ms before it ended, so the SLO was exceeded: raise `timeout \
+                 processing` of slowlane-hold in spoe-slowlane.conf above [hold] longest, or regenerate the \
+                 file with `slowlane config haproxy`",
                 delay.as_millis()
             )
         };
@@ -245,7 +245,8 @@ impl Agent {
     pub(super) fn place(&self, now: Timestamp) -> Result<HoldPlace, Verdict> {
         self.holds.place().ok_or_else(|| {
             let verdict = self.holds.limits.when_full.verdict();
-            let text = || format!("[hold] max is reached: the verdict is {} at once", verdict.name());
+            let text =
+                || format!("[hold] max was reached: requests get the verdict {} at once", verdict.name());
             self.holds_line.warn(now, text);
             verdict
         })

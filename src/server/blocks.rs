@@ -20,9 +20,11 @@ const NO_TIME: &str = "expected a duration of at most 366d: --for 10m, or for=10
 
 const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
 
-const KEY: &str = "expected the fields to block, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that this SLO refuses\n";
+const KEY: &str = "expected the fields to block, like source=192.0.2.66; to block the keys that an SLO \
+                   refuses, add block=10m to its line in slo.map\n";
 
-const STORE_SILENT: &str = "the store is silent: the other nodes will learn of this when the store answers";
+const STORE_SILENT: &str =
+    "the store is silent: the other nodes will learn of the block when the store answers";
 
 const NO_ROOM: &str =
     "the store has no room for another block; end some with `slowlane block rm`, or block a network\n";
@@ -93,7 +95,7 @@ fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option
         || format!("make sure that the proxy sends {}, which the policy does not use", unknown.join(", "));
     let notes = if unknown.is_empty() { Vec::new() } else { vec![note()] };
     let target = Target::Fields(fields);
-    tracing::info!("an operator blocks {target} for {}", written(time));
+    tracing::info!("an operator blocked {target} for {}", written(time));
     Ok((Change { blocks: vec![target.to_string()], time: Some(written(time)), notes }, receipt))
 }
 
@@ -108,7 +110,7 @@ pub(super) fn unblock(agent: &Agent, query: &str) -> Result<Change, String> {
     if blocks.is_empty() {
         return Err(format!("{} is not blocked: `slowlane block list` lists the blocks\n", targets[0]));
     }
-    blocks.iter().for_each(|target| tracing::info!("an operator unblocks {target}"));
+    blocks.iter().for_each(|target| tracing::info!("an operator unblocked {target}"));
     Ok(Change { blocks, time: None, notes: Vec::new() })
 }
 

@@ -90,8 +90,8 @@ fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
         dropped(agent, "unsafe", 1);
         agent.unsafe_ticket.call_once(|| {
             tracing::warn!(
-                "[ends]: a line is not read, because its ticket follows text that clients may choose, or is in a \
-                 container's log. If the line is yours, let its format begin with the ticket"
+                "[ends]: a line was not read, because its ticket follows text that clients may choose, or \
+                 is in a container's log. If the line is yours, change its format to begin with the ticket"
             );
         });
     }
@@ -127,9 +127,9 @@ impl FollowedLog {
     pub(crate) fn at_end(path: PathBuf, agent: Arc<Agent>) -> FollowedLog {
         let open = file(&path).and_then(|_| OpenLog::of(&path, SeekFrom::End(0)));
         match &open {
-            Ok(_) => tracing::info!("ends of requests from {}", path.display()),
+            Ok(_) => tracing::info!("reading the ends of requests from {}", path.display()),
             Err(error) => {
-                tracing::warn!("[ends] follow: {}: {error}; slowlane tries again", path.display())
+                tracing::warn!("[ends] follow: {}: {error}; slowlane keeps trying", path.display())
             }
         }
         FollowedLog { path, agent, runtime: Handle::current(), open: Mutex::new(open.ok()) }

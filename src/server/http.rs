@@ -375,7 +375,7 @@ impl Conversation {
         if let Some(suppressed) = self.check.query_line.allow(now) {
             tracing::error!(
                 suppressed,
-                "a proxy queries /check with an invalid query string, and gets 400: {error}"
+                "a proxy queried /check with an invalid query string, and got 400: {error}"
             );
         }
         let answer = self.begin(StatusCode::BAD_REQUEST, head.version, keeps_alive);

@@ -187,7 +187,7 @@ fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
         io::ErrorKind::PermissionDenied => "choose an address that this user may use",
-        io::ErrorKind::NotFound => "make its directory first, or choose another address",
+        io::ErrorKind::NotFound => "create its directory first, or choose another address",
         io::ErrorKind::AddrNotAvailable => "choose an address that this machine has",
         _ => "choose another address",
     }

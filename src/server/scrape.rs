@@ -34,12 +34,17 @@ fn of_throttle(agent: &Agent) -> Registry {
     counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
     let help = "Auxiliary memory of fair, sliding-log, concurrency and work, in bytes";
     gauge(at, "annex_bytes", help, aux_store.bytes as i64);
-    let help = "Requests for whose law (fair, sliding-log, concurrency) or work no auxiliary memory was left";
+    let help = "Requests whose law (fair, sliding-log, concurrency) or work had no auxiliary memory left";
     counter(at, "law_fallbacks", help, aux_store.fallbacks);
-    let help = "Requests whose work is reserved, and whose end is not reported yet";
+    let help = "Requests whose work is reserved, and whose end has not been reported yet";
     gauge(at, "reservations_open", help, throttle.aux_store().reservations(agent.clock.now()) as i64);
-    gauge(at, "sketch_bytes", "Bytes of the sketches of the policy in force", policy.sketch_bytes() as i64);
-    let help = "Blocks in force, of operators and of block=";
+    gauge(
+        at,
+        "sketch_bytes",
+        "Memory of the sketches in the policy in force, in bytes",
+        policy.sketch_bytes() as i64,
+    );
+    let help = "Blocks in force, set by operators or by block=";
     gauge(at, "cluster_blocks", help, (blocks.operators + blocks.keys) as i64);
     let help = "Keys that block= did not block, because too many keys were blocked";
     counter(at, "blocks_without_room", help, blocks.refused);
@@ -53,7 +58,7 @@ fn of_throttle(agent: &Agent) -> Registry {
         let labels = [("slo", slo.id.to_string()), ("unit", of.unit.name().to_owned())];
         work.get_or_create(&labels).inc_by(of.settled());
     }
-    at.register("work", "Work of requests whose cost was reported, by SLO, in its unit", work);
+    at.register("work", "Work of requests whose cost was reported, by SLO, in the SLO's unit", work);
     let [limits, inside, waiting] = std::array::from_fn(|_| Family::<[(&str, String); 2], Gauge>::default());
     let slow_downs = Family::<[(&str, String); 2], Gauge<f64, AtomicU64>>::default();
     for Protected { slo, key, view, .. } in throttle.protected() {
@@ -65,12 +70,8 @@ fn of_throttle(agent: &Agent) -> Registry {
     }
     at.register("protect_limit", "Requests that a protected application can serve at once", limits);
     at.register("protect_inside", "Requests inside a protected application", inside);
-    at.register(
-        "protect_waiting",
-        "Requests that wait for their turn before a protected application",
-        waiting,
-    );
-    let help = "How many times as long a page takes inside as when nothing queues";
+    at.register("protect_waiting", "Requests waiting for their turn at a protected application", waiting);
+    let help = "Time that a page takes inside, as a multiple of its time when nothing queues";
     at.register("protect_slowdown", help, slow_downs);
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {
@@ -82,7 +83,8 @@ fn of_throttle(agent: &Agent) -> Registry {
         let fault = if fault == Fault::Absent { "absent" } else { "unreadable" };
         faults.get_or_create(&[("field", escaped(&field)), ("fault", fault.to_owned())]).inc_by(count);
     }
-    let help = "Requests with a field that a limit needs and that cannot be read, or that every limit needs and that is absent";
+    let help =
+        "Requests with an unreadable field that a limit needs, or without a field that every limit needs";
     at.register("field_faults", help, faults);
     registry
 }
@@ -109,7 +111,7 @@ fn process(started: Duration, used: ProcessUse) -> Registry {
         gauge(at, "process_open_fds", "Open files and sockets of the process", number(open));
     }
     if let Some(most) = used.max_fds {
-        gauge(at, "process_max_fds", "Limit of open files and sockets of the process", number(most));
+        gauge(at, "process_max_fds", "Limit on the open files and sockets of the process", number(most));
     }
     registry
 }

@@ -61,10 +61,10 @@ impl StateFile {
         let (path, aside) = (self.path.display(), beside(&self.path, ".aside"));
         match fs::rename(&self.path, &aside) {
             Ok(()) => {
-                tracing::warn!("{path}: {unusable}; renamed to {} and ignored", aside.display())
+                tracing::warn!("{path}: {unusable}; the file was renamed to {} and ignored", aside.display())
             }
             Err(error) => {
-                tracing::warn!("{path}: {unusable}; ignored, but it cannot be renamed: {error}")
+                tracing::warn!("{path}: {unusable}; the file is ignored, but cannot be renamed: {error}")
             }
         }
         None
@@ -148,7 +148,10 @@ impl StateFile {
                 Ok(Last::Leave) => false,
                 Ok(Last::Write) | Err(RecvTimeoutError::Disconnected) => {
                     if let Err(error) = self.write(&agent) {
-                        tracing::error!("{}: the last state cannot be written: {error}", self.path.display());
+                        tracing::error!(
+                            "{}: the final state cannot be written: {error}",
+                            self.path.display()
+                        );
                     }
                     false
                 }
@@ -202,18 +205,20 @@ impl EarlierSnapshot {
             Ok(Restored { rows, blocks, over, left_out, notes }) => {
                 status.put_back(&notes, clock.now());
                 tracing::info!(
-                    "{path}: restored; entries: {rows}, blocks: {blocks}, age: {age:.0} s, expired: {}",
+                    "{path}: the state was restored; entries: {rows}, blocks: {blocks}, age: {age:.0} s, expired: {}",
                     over + left_out
                 );
             }
-            Err(error) => tracing::warn!("{path}: {error}; only a part of the state was restored"),
+            Err(error) => tracing::warn!("{path}: {error}; only part of the state was restored"),
         }
         if !keys {
             tracing::warn!("{path}: its key secret is not that of this slowlane, so no entry was restored");
         }
         let changed = changed(&head, throttle);
         if changed > 0 {
-            tracing::info!("{path}: SLOs changed since then: {changed}; their keys keep their counters");
+            tracing::info!(
+                "{path}: SLOs changed since the file was written: {changed}; their keys keep their counters"
+            );
         }
     }
 }

@@ -215,7 +215,7 @@ impl<'n> Task<'n> {
         metrics.round_trip_s.set(self.round_trip.as_secs_f64());
         if self.silent.take().is_some() {
             let silent_s = now.since(self.since).as_secs();
-            tracing::info!("cluster: the store answers; it was silent for {silent_s} s");
+            tracing::info!("cluster: the store answers again; it was silent for {silent_s} s");
             self.since = now;
             self.pauses = Pauses::default();
             cluster.set_silent(false);
@@ -237,13 +237,15 @@ impl<'n> Task<'n> {
         let alone = self.block_sync.alone.len();
         match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
             (0, 1..) => tracing::warn!(
-                "cluster: blocks for which the store has no room: {alone}; these are in force on this node only, and are offered again"
+                "cluster: blocks for which the store has no room: {alone}; they are in force on this node \
+                 only, and will be offered to the store again"
             ),
-            (1.., 0) => tracing::info!("cluster: no block is in force on this node only"),
+            (1.., 0) => tracing::info!("cluster: no block is in force on this node only any more"),
             _ => {}
         }
         if without_room > 0 {
-            let text = || format!("cluster: blocks of others without room on this node: {without_room}");
+            let text =
+                || format!("cluster: blocks of other nodes for which this node has no room: {without_room}");
             self.without_room_line.warn(now, text);
         }
     }
@@ -286,16 +288,14 @@ impl<'n> Task<'n> {
     fn take_secret(&self, theirs: Option<KeySecret>) {
         match (theirs, &self.node.reload) {
             (None, _) => {
-                tracing::error!("cluster: the key secret in the store is damaged; remove it there");
+                tracing::error!("cluster: the key secret in the store is damaged; remove it from the store");
             }
             (Some(_), _) if self.node.config.is_secret_fixed => tracing::error!(
-                "cluster: the key secret in the store differs from [policy] key_secret_file: this node shares no key with \
-                 the others; give all nodes the same file, or none"
+                "cluster: the key secret in the store differs from [policy] key_secret_file: this node \
+                 shares no keys with the other nodes; give all nodes the same file, or none"
             ),
             (Some(theirs), Some(reload)) => {
-                tracing::info!(
-                    "cluster: this node adopts the key secret of the others, and clears its table"
-                );
+                tracing::info!("cluster: this node adopts the other nodes' key secret, and clears its table");
                 reload.rekey(theirs);
             }
             // The built-in policy throttles nothing, so it needs no common key secret.
@@ -315,7 +315,8 @@ impl<'n> Task<'n> {
             match others.as_slice() {
                 [] => tracing::info!("cluster: all nodes have the same SLOs"),
                 names => tracing::error!(
-                    "cluster: nodes with other SLOs: {}; each node charges a shared key by its own SLOs; give all nodes the same policy",
+                    "cluster: nodes with different SLOs: {}; each node charges a shared key by its own \
+                     SLOs; give all nodes the same policy",
                     names.join(", ")
                 ),
             }
@@ -348,9 +349,9 @@ impl<'n> Task<'n> {
         let now = self.node.agent.clock.now();
         match &self.silent {
             Some(known) if *known == reason => {
-                tracing::debug!("cluster: no answer yet: {reason}")
+                tracing::debug!("cluster: the store still does not answer: {reason}")
             }
-            Some(_) => tracing::warn!("cluster: no answer yet: {reason}"),
+            Some(_) => tracing::warn!("cluster: the store still does not answer: {reason}"),
             None => {
                 self.since = now;
                 tracing::warn!(

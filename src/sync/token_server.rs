@@ -33,7 +33,8 @@ const UNAUTHENTICATED_MAX: usize = 200;
 
 /// The answer to a node of an older version, in that version's protocol, RESP.
 const TO_RESP: &[u8] =
-    b"-ERR this token server is of another version; run the same version of slowlane on all nodes and the token server\r\n";
+    b"-ERR this token server has a different version; run the same version of slowlane on all nodes and the \
+     token server\r\n";
 
 /// A slowlane that is the store of other nodes. All connections share its state.
 #[derive(Debug)]

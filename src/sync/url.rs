@@ -73,7 +73,8 @@ pub(crate) enum StoreUrlError {
     )]
     NoMaster,
     #[error(
-        "expected the [cluster] listen of another slowlane, like slowlane://10.0.0.5:9007 or slowlane://:TOKEN@10.0.0.5:9007"
+        "expected the [cluster] listen address of another slowlane, like slowlane://10.0.0.5:9007 or \
+         slowlane://:TOKEN@10.0.0.5:9007"
     )]
     TokenServer,
     #[error("in a password, write / as %2F, ? as %3F and # as %23")]

@@ -74,7 +74,7 @@ fn warning(snapshot: &Snapshot) -> Option<String> {
     };
     Some(match reload.ok {
         true => format!("POLICY WARNING{more}: {first}"),
-        false => format!("POLICY REFUSED, the previous one stays in force{more}: {first}"),
+        false => format!("POLICY REFUSED; the previous one stays in force{more}: {first}"),
     })
 }
 
@@ -161,7 +161,7 @@ fn connections(snapshot: &Snapshot) -> String {
         text.extend(reload.problems.iter().map(|problem| format!("    {}\n", shown(problem))));
     }
     if snapshot.reloads.is_empty() {
-        text += "  none since the start\n";
+        text += "  none since startup\n";
     }
     text
 }
@@ -348,7 +348,7 @@ mod tests {
             text.lines().nth(1).unwrap().to_owned()
         };
         let begins =
-            "POLICY REFUSED, the previous one stays in force (and 6 more): slo.map:12: rate \"5x/s\": ";
+            "POLICY REFUSED; the previous one stays in force (and 6 more): slo.map:12: rate \"5x/s\": ";
         assert!(top_of(&[&refused, &taken]).starts_with(begins));
         assert!(top_of(&[&warned]).starts_with("POLICY WARNING: owner.map:2: odd"));
         assert!(!top_of(&[&taken, &refused]).contains("POLICY"));

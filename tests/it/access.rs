@@ -72,7 +72,7 @@ fn a_connection_from_another_network_is_closed_unread() {
         let metric = |name: &str, listener: &str| slowlane.metric(name, &format!("listener=\"{listener}\""));
         assert_eq!(metric("slowlane_connections_not_allowed_total", name), 2.0);
     }
-    let line = "a connection from 127.0.0.2 is closed: `allow` does not list its network";
+    let line = "closed a connection from 127.0.0.2: `allow` does not list its network";
     let outcome = || slowlane.process.log().iter().filter(|outcome| outcome.contains(line)).count();
     eventually("each listener has a line", || (outcome() == 4).then_some(()));
     // A Unix socket has its permissions instead.
@@ -152,7 +152,7 @@ fn a_listener_that_others_reach_without_tls_is_a_warning() {
              networks that may connect, like allow = [\"10.0.0.0/8\"]"
         )
     };
-    let others = "anyone on the network can use up the SLOs of others";
+    let others = "anyone on the network can use up the SLOs of other clients";
     let clear = "its token travels in clear text";
     let token = "token = \"0123456789abcdef\"";
     for (config, expected) in [
@@ -322,10 +322,10 @@ fn no_output_of_a_daemon_shows_a_secret() {
     // Wrong and right tokens, and a reload with and without the files.
     client::get(admin, "/metrics", &[("Authorization", &format!("{bearer}x"))]);
     process.signal("HUP");
-    process.logged("[spop.tls] read again");
+    process.logged("[spop.tls] files reloaded");
     fs::write(secrets.authority.path("server.pem"), fs::read(secrets.authority.path("server.key")).unwrap())
         .unwrap();
-    process.logged("[spop.tls] not read again");
+    process.logged("[spop.tls] files not reloaded");
     eventually("the store is silent", || process.log().join("\n").contains("cluster").then_some(()));
     secrets.are_not_in("the log", &process.log().join("\n"));
     process.signal("TERM");

@@ -87,8 +87,11 @@ fn it_says_what_it_cannot_do() {
     let folder = folder();
     fs::write(folder.path().join("empty.log"), "").unwrap();
     for (args, problem) in [
-        (&["-"][..], "a log is not a file: logs are read several times, so standard input cannot be used"),
-        (&["empty.log"], "no advice: no log has a request that could be read"),
+        (
+            &["-"][..],
+            "a log is not a regular file: logs are read several times, so standard input cannot be used",
+        ),
+        (&["empty.log"], "no advice: no request could be read from any log"),
         (
             &["--by", "api_key", "access.log"],
             "by api_key: no clients: name the item of a missing field with --field, or leave out --except-bots",

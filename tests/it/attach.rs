@@ -111,7 +111,10 @@ fn another_program_at_the_address_of_slowlane_is_told() {
         redis.address
     );
     assert!(said("spop").contains(&spop), "{}", said("spop"));
-    assert!(said("spop").contains("use a free address on both sides: write `listen = [\"127.0.0.1:90"));
+    assert!(said("spop").contains(
+        "use a free address for slowlane and in the proxy: write `listen = \
+                                   [\"127.0.0.1:90"
+    ));
     assert!(!said("http").contains("something else"), "HAProxy does not ask the HTTP check");
 
     let slowlane = Slowlane::with_policy(&[("slo.map", ONE)]);
@@ -374,11 +377,11 @@ fn rules_that_answer_before_slowlane_are_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     for note in [
-        "line 4: the requests that `http-request allow` lets pass are not counted",
+        "line 4: requests that `http-request allow` lets pass are not counted",
         "line 5: HAProxy answers requests for `monitor-uri` itself, so they are not counted",
         "line 10: up to HAProxy 3.2, a request whose client disconnects early may pass uncounted",
         "line 13: a request that `http-request redirect` answers is not counted",
-        "line 14: the requests that `http-request allow` lets pass are not counted",
+        "line 14: requests that `http-request allow` lets pass are not counted",
         "line 2: HAProxy looks for the socket /run/slowlane/spop.sock inside this folder",
     ] {
         assert!(said.contains(note), "{note}: {said}");
@@ -540,7 +543,7 @@ fn what_would_defeat_slowlane_is_refused() {
     let own = Own::new(None);
     for (lines, at, reason) in [
         ("    auth_request /who;\n", "api.conf:4", "this server has an auth_request of its own"),
-        ("    satisfy any;\n", "api.conf:4", "with `satisfy any`, a pass of slowlane would let clients in"),
+        ("    satisfy any;\n", "api.conf:4", "with `satisfy any`, a pass from slowlane would let clients in"),
         ("    location /in { satisfy any; }\n", "api.conf:4", "with `satisfy any`"),
     ] {
         with_site(&own, lines);

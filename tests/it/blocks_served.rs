@@ -213,7 +213,8 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
         ),
         (
             &["block", "add", "key=26C7827D889F6DA3", "--for", "1m"],
-            "expected the fields to block, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that this SLO refuses",
+            "expected the fields to block, like source=192.0.2.66; to block the keys that an SLO refuses, \
+             add block=10m to its line in slo.map",
         ),
         (
             &["block", "add", "source=192.0.2.1", "source=192.0.2.2", "--for", "1m"],
@@ -273,11 +274,11 @@ fn only_holders_of_the_token_block() {
         "[admin]\ntoken = \"0123456789abcdef\"\n",
     );
     let outcome = refused(&slowlane, &["block", "add", "source=192.0.2.66", "--for", "1m"]);
-    assert!(outcome.ends_with("requires a token: give --token-file or --config"), "{outcome}");
+    assert!(outcome.ends_with("requires a token: use --token-file or --config"), "{outcome}");
     let config = slowlane.folder().join("slowlane.toml");
     let ours = ["--config", config.to_str().unwrap()];
     said(&slowlane, &[&["block", "add", "source=192.0.2.66", "--for", "1m"], &ours[..]].concat());
-    assert!(refused(&slowlane, &["block", "list"]).ends_with("give --token-file or --config"));
+    assert!(refused(&slowlane, &["block", "list"]).ends_with("use --token-file or --config"));
     assert!(
         said(&slowlane, &[&["block", "list"], &ours[..]].concat())
             .contains("  an operator  source=192.0.2.66\n")
@@ -285,7 +286,7 @@ fn only_holders_of_the_token_block() {
     let lines: Vec<String> =
         slowlane.process.log().into_iter().filter(|line| line.contains("an operator ")).collect();
     assert!(
-        lines.len() == 1 && lines[0].contains("an operator blocks source=192.0.2.66 for 1m"),
+        lines.len() == 1 && lines[0].contains("an operator blocked source=192.0.2.66 for 1m"),
         "{lines:?}"
     );
 }

@@ -314,7 +314,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["block", "add", "a=b", "--for", "367d"], "expected a duration of at most 366 days"),
         (
             &["block", "add", "a=b", "--for", "0s"],
-            "expected more than 0, like 10m; `slowlane block rm` ends a block",
+            "expected a duration longer than 0, like 10m; to end a block, use `slowlane block rm`",
         ),
         (&["block"], "Usage: slowlane block"),
         (&["block", "source=192.0.2.66", "--for", "10m"], "`slowlane block` is now `slowlane block add`"),
@@ -323,7 +323,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["cluster"], "`slowlane cluster` is now `slowlane status cluster`"),
         (&["peers", "--help"], "`slowlane peers` is now `slowlane status peers`"),
         (&["spoa-check", "--list"], "`slowlane spoa-check` is now `slowlane-check spoa`"),
-        (&["rls-check", "127.0.0.1:9005"], "`cargo install --path tools/check` installs it"),
+        (&["rls-check", "127.0.0.1:9005"], "run `cargo install --path tools/check`"),
         (&["block", "rm"], "<FIELD=VALUE>"),
         (&["table"], "Usage: slowlane table"),
         (&["table", "get", "26C7"], "expected a key of sixteen hex digits, like 26C7827D889F6DA3"),
@@ -374,7 +374,7 @@ fn an_address_that_cannot_be_had_is_told_with_a_remedy() {
         (&path("file"), in_use),
         (
             &path("nowhere/a.sock"),
-            "No such file or directory (os error 2); make its directory first, or choose another address",
+            "No such file or directory (os error 2); create its directory first, or choose another address",
         ),
         (
             "192.0.2.1:9000",

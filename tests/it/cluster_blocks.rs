@@ -116,7 +116,10 @@ fn a_block_without_a_store_says_that_the_others_do_not_know_it() {
     assert!(outcome.status.success(), "{outcome:?}");
     let outcome = String::from_utf8(outcome.stdout).unwrap();
     assert!(
-        outcome.ends_with("the store is silent: the other nodes will learn of this when the store answers\n"),
+        outcome.ends_with(
+            "the store is silent: the other nodes will learn of the block when the store \
+                           answers\n"
+        ),
         "{outcome}"
     );
     eventually("the other node learns of it", || is_blocked(&other, "quiet.example").then_some(()));

@@ -51,11 +51,12 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[peers]\nlisten = [\"0.0.0.0:9003\"]",
-            ":2: [peers] on 0.0.0.0:9003 is open to others: the protocol has no secrets, so set [peers.tls] with client_ca, or listen on 127.0.0.1 or unix:/path",
+            ":2: [peers] on 0.0.0.0:9003 is open to others: the protocol does not authenticate peers, so set [peers.tls] with client_ca, or listen on 127.0.0.1 or unix:/path",
         ),
         (
             "[peers]\ndial = [\"lb1@192.0.2.1:1\"]",
-            ":2: [peers] dial 192.0.2.1:1: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]",
+            ":2: [peers] dial 192.0.2.1:1: connections that slowlane opens are not encrypted; let the proxy \
+             connect instead, with [peers.tls]",
         ),
         ("[state]\nevery = \"10ms\"", ":2: expected 1s to 1h"),
         // Types of values.
@@ -105,7 +106,8 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.ipv4_prefixes]\n0 = 16",
-            ":2: \"0\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
+            ":2: \"0\": expected a type from 1 to 999; type 0 is one bucket for all requests and has no \
+             fields",
         ),
         (
             "[policy.ipv4_prefixes]\n2 = 16",
@@ -139,7 +141,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             "[spop]\ntimeout = \"5\"",
             ":2: \"5\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
         ),
-        ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
+        ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected a duration longer than 0, like 5s"),
         (
             "[table]\nexpire = \"\"",
             ":2: \"\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
@@ -164,15 +166,18 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         // Types of SLOs and lookups.
         (
             "[policy.types]\n6 = [\"a\"]\n0 = [\"a\"]",
-            ":3: \"0\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
+            ":3: \"0\": expected a type from 1 to 999; type 0 is one bucket for all requests and has no \
+             fields",
         ),
         (
             "[policy.types]\nsix = [\"a\"]",
-            ":2: \"six\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
+            ":2: \"six\": expected a type from 1 to 999; type 0 is one bucket for all requests and has no \
+             fields",
         ),
         (
             "[policy.types]\n1000 = [\"a\"]",
-            ":2: \"1000\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
+            ":2: \"1000\": expected a type from 1 to 999; type 0 is one bucket for all requests and has no \
+             fields",
         ),
         ("[policy.types]\n6 = \"a\"", ":2: invalid type: string \"a\", expected a list in [ ]"),
         ("[policy.types]\n6 = [\"a\"]\n7 = []", ":3: no fields: name at least one"),
@@ -191,11 +196,13 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[grpc.fields]\nowner = \"X-Api-Key\"",
-            ":1: \"X-Api-Key\": expected a key or a header in lower case that no other field has, like \"x-api-key\"",
+            ":1: \"X-Api-Key\": expected a key or a header in lower case that no other field uses, like \
+             \"x-api-key\"",
         ),
         (
             "[grpc.fields]\na = \"k\"\nb = \"k\"",
-            ":1: \"k\": expected a key or a header in lower case that no other field has, like \"x-api-key\"",
+            ":1: \"k\": expected a key or a header in lower case that no other field uses, like \
+             \"x-api-key\"",
         ),
         // No TOML at all.
         ("\n[spop\n", ":2: unclosed table, expected `]`"),

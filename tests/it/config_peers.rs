@@ -52,8 +52,8 @@ fn every_lookup_with_a_map_has_its_tables() {
     assert!(printed("3.2", &four, &[]).contains("    tune.stick-counters 4\n"));
     let dir = four.path().to_str().unwrap();
     let refused = ran(&["config", "haproxy", "--version", "2.6", "--delivery", "peers", "--policy", dir]);
-    let expected = "HAProxy 2.6 counts a request under 3 keys, and this policy has more: \
-                    expected another --delivery, or --version 2.8 or later";
+    let expected = "HAProxy 2.6 counts a request under at most 3 keys, and this policy has more: use \
+                    another --delivery, or --version 2.8 or later";
     assert_eq!((refused.code, refused.problems.join("\n").as_str()), (1, expected));
 }
 

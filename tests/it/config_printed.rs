@@ -253,15 +253,18 @@ fn what_cannot_be_printed_is_told() {
     };
     assert_eq!(
         problems(&["haproxy", "--version", "2.6", "--delivery", "pause"]),
-        "HAProxy 2.6 has no `pause`: expected --delivery hold or lua, or --version 3.2 or later"
+        "HAProxy 2.6 has no `pause`: use --delivery hold or lua, or --version 3.2 or later"
     );
     assert_eq!(
         problems(&["nginx", "--file", "nginx"]),
         "--file \"nginx\": expected one of nginx.conf, slowlane-upstream.conf, slowlane.conf"
     );
     let injected = problems(&["nginx", "--http", "unix:/run/a; include /etc/passwd"]);
-    assert!(injected.starts_with("\"unix:/run/a; include /etc/passwd\": expected letters"), "{injected}");
-    let any_port = "127.0.0.1:0: the port is different at each start: name one with --";
+    assert!(
+        injected.starts_with("\"unix:/run/a; include /etc/passwd\": expected one word of letters"),
+        "{injected}"
+    );
+    let any_port = "127.0.0.1:0: with port 0, the port is different at each start: name a fixed one with --";
     assert_eq!(
         problems(&["haproxy", "--version", "2.6", "--spop", "127.0.0.1:0"]),
         format!("{any_port}spop")
@@ -272,17 +275,18 @@ fn what_cannot_be_printed_is_told() {
     let none = folder.path().join("none.toml");
     let none = ["--config", none.to_str().unwrap()];
     let haproxy = problems(&[&["haproxy", "--version", "2.6"], &none[..]].concat());
-    assert_eq!(haproxy, "[spop] listen is empty: give an address with --spop");
+    assert_eq!(haproxy, "[spop] listen is empty: name an address with --spop");
     assert_eq!(
         problems(&[&["nginx"], &none[..]].concat()),
-        "[http] listen is empty: give an address with --http"
+        "[http] listen is empty: name an address with --http"
     );
 
     // An existing file is not overwritten, and then no other file is written.
     let there = folder.path().join("slowlane.conf");
     fs::write(&there, "mine").unwrap();
     let refused = problems(&["nginx", "--dir", folder.path().to_str().unwrap()]);
-    let expected = format!("{}: already exists: remove it, or choose another --dir", there.display());
+    let expected =
+        format!("{}: this file already exists: remove it, or choose another --dir", there.display());
     assert_eq!(refused, expected);
     assert_eq!(fs::read_to_string(there).unwrap(), "mine");
     assert!(!folder.path().join("nginx.conf").exists());

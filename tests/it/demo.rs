@@ -82,7 +82,7 @@ fn tells_its_story(args: &[&str], first_line: &str) {
         outcome.contains(&"        slo.map now says: 3001 burst=50 rate=50/s".to_owned()),
         "{outcome:#?}"
     );
-    assert!(outcome.contains(&"Nobody got a 429.".to_owned()), "{outcome:#?}");
+    assert!(outcome.contains(&"No request got a 429.".to_owned()), "{outcome:#?}");
     let row = |number: usize| {
         let start = format!("{number:>6}  ");
         let row =
@@ -114,7 +114,7 @@ fn a_crawler_settles_behind_haproxy() {
 
 #[test]
 fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
-    let outcome = "without HAProxy: slowlane takes its place, and queries itself over HTTP";
+    let outcome = "without HAProxy: slowlane takes HAProxy's place, and queries itself over HTTP";
     tells_its_story(&["--haproxy", "none"], outcome);
 }
 
@@ -189,7 +189,7 @@ fn if_haproxy_ends_so_does_the_demonstration() {
     let children = demo.children();
     let killed = Command::new("kill").arg("-KILL").args(&children).status().unwrap();
     assert!(killed.success());
-    let why = demo.process.logged("slowlane: HAProxy has ended ");
+    let why = demo.process.logged("slowlane: HAProxy has exited ");
     assert!(why.contains("signal: 9"), "{why}");
     assert_eq!(demo.ended(&addresses, &children).0, Some(1));
 }

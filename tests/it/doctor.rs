@@ -110,13 +110,13 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     let attached = attached.to_str().unwrap();
     let report = doctor(&config, &["--haproxy", attached]);
     report.has("ok", "/haproxy.cfg: slowlane is queried by www");
-    assert!(report.fix("ok", "since the start").is_none(), "{:#}", report.json);
+    assert!(report.fix("ok", "since startup").is_none(), "{:#}", report.json);
 
     (0..3).for_each(|_| {
         assert_eq!(haproxy.client().request("GET", "/", &[("Host", "shop.example")], "").status, 200)
     });
     let report = doctor(&config, &["--haproxy", attached]);
-    report.has("ok", "requests: 3 since the start");
+    report.has("ok", "requests: 3 since startup");
     report.lacks("no proxy is connected");
     report.lacks("expects slowlane at");
 
@@ -187,7 +187,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     let text = fs::read_to_string(&main).unwrap();
     let report = doctor(&config, &["--nginx", main.to_str().unwrap()]);
     report.has("ok", "/nginx.conf: ");
-    report.has("ok", "requests: 1 since the start");
+    report.has("ok", "requests: 1 since startup");
     report.lacks("expects slowlane at");
     report.lacks("worker_connections");
 
@@ -198,7 +198,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     };
     looked(&text.replace("include slowlane.conf;", "")).has("wrong", "no `include slowlane.conf`: /");
     let few = with_line(&text, "worker_connections", "worker_connections 768;");
-    looked(&few).has("note", "worker_connections 768: each waiting client takes 2");
+    looked(&few).has("note", "worker_connections is 768, and each waiting client takes 2");
     let more = "map $a $b { default \"}{;#\"; }\nserver { listen [::]:81; server_name \"api.example\"; location / { auth_request off; } }\n";
     let report = looked(
         &text.replace("include slowlane-upstream.conf;", &format!("include slowlane-upstream.conf;\n{more}")),
@@ -244,7 +244,7 @@ fn nobody_who_asks_is_told_from_health_checks_and_from_requests() {
     assert!(fix("only health checks").unwrap().contains("send a request"));
     drop(line.ask(1, "192.0.2.1", "shop.example"));
     let report = doctor(&config, &[]);
-    report.has("ok", "requests: 1 since the start");
+    report.has("ok", "requests: 1 since startup");
     report.lacks("health checks");
 }
 
@@ -527,7 +527,7 @@ fn who_may_not_look_is_told_so_and_who_finds_nobody_too() {
     doctor(&config, &[]).has("unknown", "requires a token");
     let token = file(&slowlane, "token", "0123456789abcdef\n");
     let report = doctor(&config, &["--token-file", &token]);
-    report.has("ok", "admin answers: slowlane ");
+    report.has("ok", "the admin listener answers: slowlane ");
     report.has("ok", "HTTP check at 127.");
 
     let (nobody, none) = (own_address(), own_address());

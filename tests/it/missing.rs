@@ -201,8 +201,8 @@ fn sources_that_no_limit_can_read_are_told_everywhere() {
         assert_eq!(ask(Data::Str(source)), "0");
     }
     eventually("all are counted", || (counted(&slowlane, "source", "unreadable") == 5.0).then_some(()));
-    let said = "5 of the last 111 requests carried a source that is not an address, like \"192.0.2.1, 10.0.0.1\"; \
-                needed by source.map and type 3";
+    let said = "5 of the last 111 requests carried a source that is not an address, like \"192.0.2.1, \
+                10.0.0.1\"; the field is needed by source.map and type 3";
     eventually("the status has them", || (faults(&slowlane)[0].2 == 5).then_some(()));
     assert_eq!(findings(&slowlane, "not an address"), [("wrong".to_owned(), said.to_owned())]);
     assert_eq!(findings(&slowlane, "fields that arrive"), []);

@@ -469,7 +469,7 @@ fn any_proxy_may_ask_over_http() {
     assert_eq!(unknown.status, 404);
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 7.0, "which is no question");
     slowlane.process.logged(
-        "a proxy queries /check with an invalid query string, and gets 400: \"deny=503\": expected deny=",
+        "a proxy queried /check with an invalid query string, and got 400: \"deny=503\": expected deny=",
     );
 }
 

@@ -97,7 +97,7 @@ fn a_node_of_a_cluster_shows_the_others_and_the_store() {
     let top = || String::from_utf8(top().stdout).unwrap();
     let mut page = page(&one);
     page.shows("#nodes", "2 nodes");
-    page.shows("#store", " ms, keys shared 0; 1 with other SLOs");
+    page.shows("#store", " ms, keys shared 0; 1 with different SLOs");
     assert!(top().contains("; cluster of 2, 1 with OTHER SLOs\n"), "{}", top());
     redis.kill();
     page.shows("#store", "store silent for ");
@@ -138,7 +138,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     page.shows(first, IMAGE);
     assert_eq!(page.value("document.querySelectorAll('#keys tbody tr').length"), 1);
     page.type_text(" nobody");
-    page.shows(first, "nothing like this");
+    page.shows(first, "nothing matches");
 
     // The explanation of a key shows its lines, numbers and verdict.
     page.value(
@@ -190,7 +190,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
     page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a whole number");
     // The problem is shown at the top until it is solved.
-    page.shows("#banner", "Policy refused, the previous one stays in force (and ");
+    page.shows("#banner", "Policy refused; the previous one stays in force (and ");
     page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a whole number");
     page.value("scrollTo(0, 0)");
     assert_eq!(page.value("document.querySelector('#banner').getBoundingClientRect().bottom < 150"), true);

@@ -64,7 +64,7 @@ fn a_page_without_throttled_clients_says_what_to_do_next() {
     let mut proxy = client::Client::connect(slowlane.http);
     page.shows(
         "#keys",
-        "A proxy is connected, but no request has come in five minutes. Next: slowlane doctor",
+        "A proxy is connected, but no request has arrived in the last five minutes. Next: slowlane doctor",
     );
     proxy.request("GET", "/check", &[("X-Slowlane-Source", "192.0.2.1")], "");
     page.shows("#keys", "No limit is in force: requests are only counted. Next: slowlane advise ACCESS_LOG");

@@ -585,12 +585,12 @@ fn nodes_with_other_slos_are_named() {
     eventually("both know it", || (others(&one) == 1.0 && others(&other) == 1.0).then_some(()));
     // The metric comes first.
     let is_logged = |text: &str| eventually(text, || (logged(&one, text) > 0).then_some(()));
-    is_logged("nodes with other SLOs: node1;");
+    is_logged("nodes with different SLOs: node1;");
     other.replace("slo.map", POLICY[0].1);
     eventually("all agree", || (others(&one) == 0.0 && others(&other) == 0.0).then_some(()));
     is_logged("all nodes have the same SLOs");
     let lines =
-        ["nodes with other SLOs: node1;", "all nodes have the same SLOs"].map(|text| logged(&one, text));
+        ["nodes with different SLOs: node1;", "all nodes have the same SLOs"].map(|text| logged(&one, text));
     assert_eq!(lines, [1, 1], "{:?}", one.process.log());
 }
 

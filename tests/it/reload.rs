@@ -237,7 +237,7 @@ fn an_edited_config_file_is_told_to_need_an_upgrade_in_the_log_and_on_the_page()
         (reloads == 1.0 && first().contains("`slowlane upgrade`")).then_some(())
     });
     fs::write(&config, before).unwrap();
-    slowlane.process.logged("the config file is again as it was at the start");
+    slowlane.process.logged("the config file is again as it was at startup");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     let mut slowlane = slowlane();
     slowlane.process.logged("INFO policy: 4 SLOs; website.map 1 line");
     fs::write(slowlane.policy().join("website.map"), "").unwrap();
-    slowlane.process.logged("website.map has 0 lines instead of 1 line: in force in ");
+    slowlane.process.logged("website.map has 0 lines instead of 1 line: takes effect in ");
     slowlane.process.logged("policy: website.map 1 -> 0 lines (+0 -1)");
     rename_over(&slowlane.policy().join("website.map"), "shop.example 2001\nShop.example 2002\n");
     slowlane.process.logged("policy: website.map 0 -> 2 lines (+2 -0)");
@@ -531,11 +531,11 @@ fn a_map_that_shrinks_waits_for_a_second_look() {
     });
     eventually("the whole is served", || (slo_of(&slowlane, "w200.example") == "2002").then_some(()));
     assert_eq!(reloads(&slowlane, "done"), 1.0);
-    slowlane.process.logged("website.map has 0 lines instead of 200 lines: in force in ");
+    slowlane.process.logged("website.map has 0 lines instead of 200 lines: takes effect in ");
 
     // If it stays, it is meant.
     rename_over(&path, &websites(99));
-    slowlane.process.logged("WARN website.map has 99 lines instead of 201 lines: in force in ");
+    slowlane.process.logged("WARN website.map has 99 lines instead of 201 lines: takes effect in ");
     eventually("the edit is served", || (slo_of(&slowlane, "w199.example") == "0").then_some(()));
     assert_eq!((slo_of(&slowlane, "w98.example").as_str(), reloads(&slowlane, "done")), ("2002", 2.0));
 }
@@ -544,7 +544,7 @@ fn a_map_that_shrinks_waits_for_a_second_look() {
 fn a_hangup_puts_a_smaller_map_in_force_at_once() {
     let mut slowlane = with_200_lines();
     fs::remove_file(slowlane.policy().join("website.map")).unwrap();
-    slowlane.process.logged("website.map is gone (it had 200 lines): in force in ");
+    slowlane.process.logged("website.map is gone (it had 200 lines): takes effect in ");
     slowlane.process.signal("HUP");
     slowlane.process.logged("policy: website.map 200 lines -> gone");
     eventually("the edit is served", || (slo_of(&slowlane, "w0.example") == "0").then_some(()));

@@ -686,7 +686,7 @@ fn a_log_without_a_request_is_an_error() {
         workdir.write(name, bytes);
         let Ran { code, out, problems } = workdir.ran(&[name]);
         assert_eq!((code, out.as_str()), (1, ""), "{name}");
-        let nothing = "nothing was replayed: no log has a request that could be read";
+        let nothing = "nothing was replayed: no request could be read from any log";
         let told: Vec<&str> =
             problems.iter().map(String::as_str).filter(|told| !told.contains("(100.0 %)")).collect();
         assert_eq!(told, [problem, nothing]);
@@ -696,7 +696,7 @@ fn a_log_without_a_request_is_an_error() {
     for args in [&["--format", "nginx", "empty"][..], &["empty.gz"]] {
         let Ran { code, problems, .. } = workdir.ran(args);
         let name = args.last().unwrap();
-        let nothing = "nothing was replayed: no log has a request that could be read".to_owned();
+        let nothing = "nothing was replayed: no request could be read from any log".to_owned();
         assert_eq!((code, problems), (1, vec![format!("{name}: is empty"), nothing]));
     }
     workdir.write("good", NGINX_LINE.as_bytes());
@@ -728,7 +728,7 @@ fn a_list_of_addresses_needs_a_word() {
     let Ran { code, problems, .. } = workdir.ran(&[&words[..], &["--forwarded", "1", "access.log"]].concat());
     assert_eq!((code, problems), (0, Vec::new()));
     let Ran { problems, .. } = workdir.ran(&["--forwarded", "1", "access.log"]);
-    assert!(problems[0].contains("--forwarded needs the item"), "{problems:?}");
+    assert!(problems[0].contains("--forwarded needs the log item"), "{problems:?}");
 }
 
 #[test]
@@ -758,7 +758,7 @@ fn every_error_has_a_remedy() {
     workdir.write("good", NGINX_LINE.as_bytes());
     for (args, problem) in [
         (&["nowhere.log"][..], "nowhere.log: cannot be read: No such file or directory (os error 2)"),
-        (&["policy"], "policy: is a directory: name the logs in it"),
+        (&["policy"], "policy: this is a directory: name the logs in it"),
         (
             &["--against", "nowhere", "good"],
             "nowhere/slo.map: no such file: create it with one SLO per line, at least `0 rate=unlimited`",

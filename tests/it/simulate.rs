@@ -368,7 +368,11 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             "--cost: work is simulated on one node only: leave out --nodes",
         ),
         (&["--option", "window=1s"], "pace: unknown option \"window\": pace takes max_delay"),
-        (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),
+        (
+            &["--option", "fair:max_delay=1s"],
+            "--option fair: the simulation does not run this law: add it \
+                                              with --law",
+        ),
         (&["--skew", "80%"], "--skew needs several nodes: add --nodes, like --nodes 35"),
         (&["--nodes", "1", "--rtt", "5ms"], "--rtt needs several nodes: add --nodes, like --nodes 35"),
         (

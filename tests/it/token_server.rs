@@ -307,7 +307,7 @@ fn nodes_and_servers_of_another_version_are_told() {
     for (bytes, answered, outcome) in [
         (
             &b"*2\r\n$4\r\nAUTH\r\n$16\r\n0123456789abcdef\r\n"[..],
-            "-ERR this token server is of another version",
+            "-ERR this token server has a different version",
             "it speaks RESP",
         ),
         (b"slowlane-store 99\n", "slowlane-store", "it speaks slowlane-store 99"),

@@ -82,7 +82,7 @@ fn it_shows_who_is_throttled_again_and_again_and_leaves_the_terminal_as_it_was()
     slowlane.replace("slo.map", "0 burst=1 rate=5x/s\n");
     top.shows("a refused reload, and its reason at the top", |text| {
         let banner: String = text.lines().skip(1).take(2).collect();
-        banner.starts_with("POLICY REFUSED, the previous one stays in force (and ")
+        banner.starts_with("POLICY REFUSED; the previous one stays in force (and ")
             && banner.contains("slo.map:1: rate \"5x/s\"")
             && text.contains("ago: REFUSED")
     });
@@ -249,7 +249,7 @@ fn who_is_no_daemon_is_told_from_one() {
     let nobody = own_address().to_string();
     let outcome = ran(&["top", "--admin", &nobody]);
     assert_eq!(outcome.code, 1);
-    let remedy = "is it running there? Use --admin for another address";
+    let remedy = "is slowlane running there? Use --admin to name another address";
     assert!(
         outcome.problems[0].starts_with(&format!("cannot query slowlane at {nobody}: "))
             && outcome.problems[0].ends_with(remedy),
@@ -276,10 +276,10 @@ fn who_is_no_daemon_is_told_from_one() {
 
     for (answer, reason) in [
         ("SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
-        ("HTTP/1.1 200 OK\r\n\r\n{}", "is not this slowlane version: missing field `version`"),
+        ("HTTP/1.1 200 OK\r\n\r\n{}", "does not run this version of slowlane: missing field `version`"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "end of file before message length reached"),
         ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"it\u{1b}[31m"),
-        ("HTTP/1.1 401 Unauthorized\r\n\r\n", "requires a token: give --token-file or --config"),
+        ("HTTP/1.1 401 Unauthorized\r\n\r\n", "requires a token: use --token-file or --config"),
     ] {
         let admin = strange(answer);
         let outcome = ran(&["top", "--admin", &admin.to_string()]);

@@ -22,7 +22,8 @@ const POLICY: [(&str, &str); 2] = [
 const TRUSTED: [&str; 4] = ["--trusted", NETWORKS[0], "--trusted", NETWORKS[1]];
 
 /// The note if nothing takes the client's address.
-const BEHIND: &str = "note: behind a CDN or a load balancer, all clients seem to have its address: give its networks to --trusted";
+const BEHIND: &str = "note: behind a CDN or a load balancer, all requests appear to come from its address: \
+                      name its networks with --trusted";
 
 /// Waits until the proxy asks slowlane. Then clients behind each hop count apart.
 fn counts_apart(shop: SocketAddr) {
@@ -84,7 +85,7 @@ fn attach_leaves_the_line_of_haproxy_that_takes_the_clients_address() {
     let plain = haproxy_config(shop, own_address(), own_address());
     let bind = format!("    bind {shop}\n");
     let rule = |line: &str| plain.replace(&bind, &format!("{bind}    {line}\n"));
-    let takes = ": slowlane counts the client's address that this line takes\n";
+    let takes = ": slowlane counts each client by the address that this line provides\n";
     let set_src = "http-request set-src hdr_ip(x-forwarded-for,-1)";
     for (text, line, note) in [
         (rule(&format!("{set_src} if {{ src 127.9.1.0/24 }}")), 18, takes),
@@ -101,7 +102,7 @@ fn attach_leaves_the_line_of_haproxy_that_takes_the_clients_address() {
         assert!(said.contains(&format!("note: line {line}{note}")), "{said}");
         assert!(!said.contains(BEHIND), "{said}");
         let refused = own.refused("haproxy", "haproxy.cfg", &TRUSTED);
-        let leave = format!("line {line}: this line already takes the client's address: leave out --trusted");
+        let leave = format!("line {line}: this line already sets the client's address: leave out --trusted");
         assert!(refused.contains(&leave), "{refused}");
     }
     own.attached("haproxy", "haproxy.cfg", &["--write"]);
@@ -117,7 +118,7 @@ fn attach_leaves_the_lines_of_nginx_that_take_the_clients_address() {
     let header = "real_ip_header X-Forwarded-For;";
     let in_http = |lines: &str| main.replace("access_log off;", &format!("access_log off;\n    {lines}"));
     let in_server = |lines: &str| site.replace("\n\n", &format!("\n    {lines}\n"));
-    let takes = ": slowlane counts the client's address that this header has\n";
+    let takes = ": slowlane counts each client by the address in this header\n";
     for (main, site, place, note) in [
         (in_http(&format!("{from}\n    {header}")), site.clone(), "nginx.conf:12", takes),
         (in_http(from), in_server(header), "shop.conf:4", takes),
@@ -136,7 +137,7 @@ fn attach_leaves_the_lines_of_nginx_that_take_the_clients_address() {
         assert!(!said.contains(BEHIND), "{said}");
         let refused = own.refused("nginx", "nginx.conf", &TRUSTED);
         assert!(
-            refused.contains(": this line already takes the client's address: leave out --trusted"),
+            refused.contains(": this line already sets the client's address: leave out --trusted"),
             "{refused}"
         );
     }

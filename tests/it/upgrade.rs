@@ -252,7 +252,7 @@ fn the_command_tells_of_the_new_process() {
 
     let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
     assert_eq!(outcome.code, 0, "{:?}", outcome.problems);
-    assert!(outcome.out.contains(" has taken over; decisions paused for "), "{}", outcome.out);
+    assert!(outcome.out.contains(" has taken over; decisions were paused for "), "{}", outcome.out);
     let next: u32 = outcome.out.split(' ').nth(1).unwrap().parse().unwrap();
     slowlane.process.wait();
     slowlane.adopt(next);

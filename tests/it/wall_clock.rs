@@ -37,7 +37,7 @@ fn a_late_time_service_begins_a_new_month_and_changes_no_rate() {
 
     fs::write(&clock, "+0").unwrap();
     let told = slowlane.process.logged("the system's clock was set forward by ");
-    assert!(told.ends_with(" s: calendar quotas follow it, rates do not"), "{told}");
+    assert!(told.ends_with(" s: calendar quotas follow it, but rates do not"), "{told}");
     assert_eq!(
         [ask("month.example"), ask("month.example"), ask("month.example")],
         [204, 204, 403],

@@ -231,8 +231,8 @@ fn who_cannot_be_asked_is_told_with_a_remedy() {
     assert_eq!(
         refused(&["why", "--admin", &nobody, "a=b"]),
         format!(
-            "cannot query slowlane at {nobody}: Connection refused (os error 111); \
-             is it running there? Use --admin for another address"
+            "cannot query slowlane at {nobody}: Connection refused (os error 111); is slowlane running \
+             there? Use --admin to name another address"
         )
     );
     let outcome = refused(&["table", "--admin", "unix:/nowhere/admin.sock", "show"]);
@@ -273,7 +273,7 @@ fn with_a_token_nothing_is_told_without_it() {
     // The commands take it from the daemon's config, or from a file.
     let (admin, config) = (slowlane.admin.to_string(), slowlane.folder().join("slowlane.toml"));
     let outcome = refused(&["why", "--admin", &admin, "a=b"]);
-    assert_eq!(outcome, format!("slowlane at {admin} requires a token: give --token-file or --config"));
+    assert_eq!(outcome, format!("slowlane at {admin} requires a token: use --token-file or --config"));
     said(&["why", "--admin", &admin, "--config", config.to_str().unwrap(), "a=b"]);
     let file = slowlane.folder().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -319,7 +319,7 @@ fn no_admin_listens_to_others_without_a_token() {
         ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more ASCII letters"),
         (
             "token = \"0123456789abcdef\"\ntoken_file = \"t\"",
-            ":3: [admin] token and token_file: keep one of the two",
+            ":3: [admin] sets both token and token_file: keep one of the two",
         ),
         ("token_file = \"nowhere\"", "nowhere: No such file"),
         ("socket_mode = \"0999\"", ":2: \"0999\": expected a mode like \"0660\""),
@@ -373,7 +373,7 @@ fn a_unix_socket_is_for_the_group_unless_told_otherwise() {
         let outcome = refused(&["top", "--admin", &other]);
         assert_eq!(
             outcome,
-            format!("the server at {other} does not speak HTTP: is it the address of [admin] listen?")
+            format!("the server at {other} does not speak HTTP: is this the address of [admin] listen?")
         );
         process.signal("TERM");
         assert!(process.wait().success());

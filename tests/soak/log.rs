@@ -10,7 +10,7 @@ const EXPECTED: [(&str, &str); 8] = [
     ("rate \"5x/s\": expected a whole number and a period", "the mistake of that edit"),
     ("\"300.0.0.1\": expected an address or a network", "the mistake of that edit"),
     ("website.map is gone (it had ", "an edit deletes the map for a second"),
-    ("policy files change while they are read", "edits follow one another"),
+    ("policy files changed while slowlane read them", "edits follow one another"),
     ("timeout: a frame or the hello is incomplete", "peers over SPOP stall"),
 ];
 

@@ -21,8 +21,7 @@ const UNLIMITED: &str = "rate=unlimited";
 
 /// Protects a website, or everything. Returns the changes to the policy's files, and the resulting policy.
 pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<(Vec<FileChange>, Policy)> {
-    let source =
-        config.policy.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
+    let source = config.policy.as_ref().context("--protect: name slowlane's config file with --slowlane")?;
     let policy = source.read()?;
     let changes = match website {
         Some(website) => protect_website(source, &policy, &website.to_ascii_lowercase())?,
@@ -65,7 +64,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
         let named = String::from_utf8_lossy(line.value).parse().ok().and_then(SloId::new);
         ensure!(
             named.is_some_and(|id| is_protecting(&id)),
-            "{}:{}: {website} already has an SLO: give that SLO law=protect, or add one with also=",
+            "{}:{}: {website} already has an SLO: give that SLO law=protect, or add another SLO with also=",
             maps.display(),
             line.number
         );
@@ -95,7 +94,8 @@ fn protect_all(source: &Source, policy: &Policy) -> anyhow::Result<Vec<FileChang
         map::lines(before.as_bytes()).flatten().find(|line| line.key == b"0").context("SLO 0 is missing")?;
     ensure!(
         line.value == UNLIMITED.as_bytes(),
-        "{}:{}: SLO 0 has options of its own: write law=protect there, or name a website, like --protect shop.example",
+        "{}:{}: SLO 0 has options of its own: add law=protect to this line, or name a website, like \
+         --protect shop.example",
         path.display(),
         line.number
     );
@@ -112,7 +112,7 @@ pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChang
     if let Some(address) = config.ends.addresses.first() {
         return Ok((address.clone(), None));
     }
-    let file = config.file.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
+    let file = config.file.as_ref().context("--protect: name slowlane's config file with --slowlane")?;
     let path = fs::canonicalize(&file.path)?;
     let before = read(&path)?;
     let listen = format!("listen = [\"{ENDS}\"]");
@@ -125,7 +125,11 @@ pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChang
     let at = inside().find(|(line, _)| line.starts_with("listen"));
     let change = match at {
         Some((line, number)) => {
-            ensure!(line.contains(']'), "{}:{number}: write {listen} on this line", path.display());
+            ensure!(
+                line.contains(']'),
+                "{}:{number}: put the whole list on this line, like {listen}",
+                path.display()
+            );
             replaced(path, before, number, &listen)
         }
         None => {

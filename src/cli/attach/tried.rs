@@ -70,7 +70,7 @@ pub(super) fn nginx(
         fs::write(path, text)?;
     }
     let binary = installed::nginx()
-        .context("cannot check the configuration: no nginx in PATH, /usr/sbin or /usr/local/sbin")?;
+        .context("cannot check the configuration: nginx is not in PATH, /usr/sbin or /usr/local/sbin")?;
     let says = |path: &Path| run(Command::new(binary).arg("-t").arg("-q").arg("-c").arg(path));
     let real = paths.iter().map(|path| [shown(&place(path)), shown(path)]);
     Ok(judged("nginx", says(config)?, says(&place(main))?, real))

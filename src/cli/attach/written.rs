@@ -36,14 +36,18 @@ impl FileChange {
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        ensure!(read(&self.path)? == self.before, "{}: was just edited: try again", self.path.display());
+        ensure!(
+            read(&self.path)? == self.before,
+            "{}: this file was just edited: try again",
+            self.path.display()
+        );
         write_over(&self.path, &self.after, &self.path)
     }
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Refused> {
     String::from_utf8(bytes(path)?)
-        .map_err(|_| Refused::Unread(format!("{}: is not UTF-8 text", path.display())))
+        .map_err(|_| Refused::Unread(format!("{}: this file is not UTF-8 text", path.display())))
 }
 
 /// The text of a file, with invalid UTF-8 replaced: this text is never written back.
@@ -113,7 +117,7 @@ impl Folder {
             }
         }
         tell(format_args!(
-            "reload the proxy, so that it stops querying slowlane; slowlane's own files stay in {}",
+            "reload the proxy so that it stops querying slowlane; slowlane's own files stay in {}",
             self.0.display()
         ));
         Ok(())
@@ -129,7 +133,9 @@ fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
         let stays: Vec<String> = stays.map(|done| done.path.display().to_string()).collect();
         return match stays.is_empty() {
             true => Err(error),
-            false => Err(error.context(format!("changes stay in {}", stays.join(", ")))),
+            false => {
+                Err(error.context(format!("the changes could not be removed from {}", stays.join(", "))))
+            }
         };
     }
     Ok(())
@@ -172,7 +178,7 @@ mod tests {
         fs::write(&changes[0].path, "before").unwrap();
         fs::write(&changes[1].path, "edited").unwrap();
         let error = write_all(&changes).unwrap_err();
-        assert!(error.to_string().ends_with("other: was just edited: try again"), "{error:#}");
+        assert!(error.to_string().ends_with("other: this file was just edited: try again"), "{error:#}");
         assert_eq!(read(&changes[0].path).unwrap(), "before");
 
         fs::write(&changes[1].path, "before").unwrap();

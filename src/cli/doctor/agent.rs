@@ -35,7 +35,8 @@ pub(super) fn of_listeners(config: &Config, report: &mut DoctorReport) {
                 Ok(None) => report.ok("agent", format!("{text} accepts connections")),
                 Ok(Some(Taken { text, fix })) => report.wrong("agent", text, fix),
                 Err(error) => {
-                    let fix = format!("`systemctl start slowlane`, or correct [{}] listen", listen.section);
+                    let fix =
+                        format!("run `systemctl start slowlane`, or correct [{}] listen", listen.section);
                     report.wrong("agent", format!("{text}: {error}"), fix);
                 }
             }
@@ -50,12 +51,14 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
         Ok(AgentSeen { status: client.snapshot()?, metrics })
     });
     match &asked {
-        Ok(seen) => report.ok("agent", format!("admin answers: slowlane {}", seen.status.version)),
+        Ok(seen) => {
+            report.ok("agent", format!("the admin listener answers: slowlane {}", seen.status.version))
+        }
         Err(error) if error.is::<Closed>() => {
             let fix = "run this as root, or name the token's file with --token-file";
             report.add(Health::Unknown, "agent", error.to_string(), fix.into());
         }
-        Err(error) => report.wrong("agent", format!("no status: {error}"), "`systemctl start slowlane`"),
+        Err(error) => report.wrong("agent", format!("no status: {error}"), "run `systemctl start slowlane`"),
     }
     asked.ok()
 }
@@ -91,13 +94,13 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         ),
         _ if is_gone => report.wrong(
             "proxy",
-            format!("no proxy is connected any more, after {requests} requests"),
+            format!("no proxy is connected any more; requests before that: {requests}"),
             ATTACH,
         ),
-        _ => report.ok("proxy", format!("requests: {requests} since the start, {rate:.1}/s now")),
+        _ => report.ok("proxy", format!("requests: {requests} since startup, {rate:.1}/s now")),
     }
     for line in fields_missing {
-        let fix = "print the proxy's files again, with `slowlane config haproxy` or `slowlane config nginx`";
+        let fix = "regenerate the proxy's files with `slowlane config haproxy` or `slowlane config nginx`";
         report.wrong("proxy", line.to_string(), fix);
     }
     for line in field_faults {
@@ -121,8 +124,8 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
-        let fix = "if it is, its clients share limits: take each client's address with `slowlane attach ... --trusted`, \
-                   with [http] trusted, or as the manual's page \"Behind a CDN or a load balancer\" shows";
+        let fix = "if so, all of the CDN's clients share limits: take each client's address with `slowlane attach ... \
+                   --trusted`, with [http] trusted, or as the manual's page \"Behind a CDN or a load balancer\" shows";
         report.note("proxy", text, fix);
     }
     !is_gone && (requests > 0 || connects)
@@ -133,7 +136,7 @@ fn fix(line: &FaultLine) -> &'static str {
     let is_list = line.example.as_deref().is_some_and(|example| example.contains(','));
     match (line.fault, line.field.as_str()) {
         (Fault::Absent, _) => {
-            "send the field, or limit requests without it by another map, like source.map, or by SLO 0"
+            "send the field, or limit requests without it through another map, like source.map, or through SLO 0"
         }
         (_, "cost") => "send a whole number, like `cost=int(5)`; without a cost, a request counts as 1",
         (_, "announced") => "send an amount, like 250 or 1.5",
@@ -160,7 +163,7 @@ pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
         ),
         None if *other_slos > 0 => report.wrong(
             "cluster",
-            format!("nodes with other SLOs: {other_slos} of {nodes}"),
+            format!("nodes with different SLOs: {other_slos} of {nodes}"),
             "give all nodes the same policy; `slowlane status cluster` shows which nodes differ",
         ),
         None => report.ok("cluster", format!("the store answers; nodes: {nodes}")),
@@ -192,10 +195,10 @@ mod tests {
         let checks = "a proxy connects, but sends no requests: only health checks arrive";
         assert_eq!(looked(0, 9, 0.0, Some(false)), told(true, checks, ATTACH));
         assert_eq!(looked(0, 9, 0.0, Some(true)), told(true, checks, SEND), "reloaded, and no request yet");
-        assert_eq!(looked(5, 9, 0.5, Some(false)).1, "requests: 5 since the start, 0.5/s now");
-        assert_eq!(looked(5, 9, 0.0, Some(true)).1, "requests: 5 since the start, 0.0/s now", "an idle site");
-        assert_eq!(looked(5, 9, 0.0, None).1, "requests: 5 since the start, 0.0/s now", "a proxy elsewhere");
-        let gone = "no proxy is connected any more, after 5 requests";
+        assert_eq!(looked(5, 9, 0.5, Some(false)).1, "requests: 5 since startup, 0.5/s now");
+        assert_eq!(looked(5, 9, 0.0, Some(true)).1, "requests: 5 since startup, 0.0/s now", "an idle site");
+        assert_eq!(looked(5, 9, 0.0, None).1, "requests: 5 since startup, 0.0/s now", "a proxy elsewhere");
+        let gone = "no proxy is connected any more; requests before that: 5";
         assert_eq!(
             looked(5, 9, 0.0, Some(false)),
             told(false, gone, ATTACH),

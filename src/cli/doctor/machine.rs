@@ -22,7 +22,7 @@ const PERIODS_MAX: u32 = 3;
 pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut DoctorReport) {
     let (tls_errors, expired) = config.check_tls();
     for error in errors.iter().chain(&tls_errors).chain(&service_user::unreadable(config)) {
-        report.wrong("config", error.to_string(), "correct it; `slowlane check` lists all errors");
+        report.wrong("config", error.to_string(), "correct the error; `slowlane check` lists all errors");
     }
     for warning in config.warnings().into_iter().chain(expired) {
         report.note("config", warning, "`slowlane check` lists all warnings");
@@ -33,8 +33,9 @@ pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Do
 pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
-        let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
-        let fix = "nothing to do: calendar quotas follow within a second, and other times are right again after a restart";
+        let text = format!("the clock has jumped by {jump_s} s since slowlane started");
+        let fix = "nothing to do: calendar quotas follow the clock within a second, and a restart corrects \
+                   the other times";
         report.note("clock", text, fix);
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
@@ -43,7 +44,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
         b"no" => {
             // Without a cluster, only calendar quotas follow the wall clock.
             let add = if status.cluster.is_some() { DoctorReport::wrong } else { DoctorReport::note };
-            add(report, "clock", "time is not synchronised", "`timedatectl set-ntp true`, or run chrony");
+            add(report, "clock", "time is not synchronised", "run `timedatectl set-ntp true`, or use chrony");
         }
         _ => report.note(
             "clock",
@@ -90,7 +91,7 @@ pub(super) fn of_state(config: &Config, seen: &AgentSeen, report: &mut DoctorRep
         true => report.wrong(
             "state",
             text,
-            "let the daemon's user write to its directory, and check that the disk is not full",
+            "let the daemon's user write to the file's directory, and check that the disk is not full",
         ),
         false => report.ok("state", text),
     }

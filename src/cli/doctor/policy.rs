@@ -15,7 +15,7 @@ use slowlane_core::policy::WarningKind;
 /// The longest time until an edit is in force, even if a map has lost most of its lines.
 const RELOAD_MAX: Duration = Duration::from_secs(30);
 
-const CORRECT: &str = "correct it; `slowlane check` lists up to 100 errors";
+const CORRECT: &str = "correct the error; `slowlane check` lists up to 100 errors";
 
 /// Reports errors and warnings in the policy's files, and edits that are not in force.
 pub(super) fn of_files(
@@ -51,8 +51,9 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     let newest = files.iter().filter_map(|path| Some((edited(path)?, path))).min();
     let Some((age, path)) = newest else { return };
     if age > RELOAD_MAX && age < Duration::from_millis(read_ms_ago) {
-        let text = format!("{}: edited {} s ago, but not in force", path.display(), age.as_secs());
-        let fix = "`systemctl reload slowlane`; its log names the directory that it reads";
+        let text =
+            format!("{}: edited {} s ago, but the edit is not in force", path.display(), age.as_secs());
+        let fix = "run `systemctl reload slowlane`; slowlane's log then names the directory that it reads";
         report.wrong("policy", text, fix);
     }
 }
@@ -82,7 +83,8 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     for SloLine { id, unit, .. } in status.slos.iter().filter(unsettled) {
         let unit = unit.as_deref().unwrap_or_default();
         let text = format!(
-            "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each request costs its reservation"
+            "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each request is \
+             charged its reservation"
         );
         report.wrong(
             "policy",
@@ -91,7 +93,8 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
         );
     }
     if live.is_empty() && dry.is_empty() {
-        let fix = "write `3001 burst=20 rate=10/s` into slo.map, and `0.0.0.0/0 3001` and `::/0 3001` into source.map";
+        let fix =
+            "add `3001 burst=20 rate=10/s` to slo.map, and `0.0.0.0/0 3001` and `::/0 3001` to source.map";
         report.wrong("policy", "no SLO has a limit: nothing is throttled", fix);
     }
 }

@@ -48,7 +48,8 @@ struct ProxyConfig {
 pub(super) struct Proxies(Vec<ProxyConfig>);
 
 /// The remedy for HAProxy's `option abortonclose`.
-const KEEP_QUERIES: &str = "from HAProxy 3.3 on, write `no option abortonclose` in the frontend; before 3.3, move the option from defaults to the backends";
+const KEEP_QUERIES: &str = "with HAProxy 3.3 or later, add `no option abortonclose` to the frontend; with \
+                            an earlier version, move the option from `defaults` to the backends";
 
 /// nginx's own default for `worker_connections`.
 const WORKER_CONNECTIONS: u64 = 512;
@@ -155,8 +156,10 @@ impl ProxyConfig {
             );
         }
         if let Some(number) = read.worker_connections.filter(|number| *number < WORKER_CONNECTIONS_MIN) {
-            let text = format!("{path}: worker_connections {number}: each waiting client takes 2 of them");
-            report.note(kind, text, "write `worker_connections 4096;` in the block `events`");
+            let text = format!(
+                "{path}: worker_connections is {number}, and each waiting client takes 2 connections"
+            );
+            report.note(kind, text, "write `worker_connections 4096;` in the `events` block");
         }
     }
 }

@@ -226,7 +226,8 @@ impl Look {
         let text = match (fault, needed.kind) {
             (Fault::Absent, _) => {
                 format!(
-                    "{requests} of the last {of} requests carried no {field}, which every limit needs: no limit applied"
+                    "{requests} of the last {of} requests carried no {field}, which every limit needs: no \
+                     limit applied to them"
                 )
             }
             (_, ValueKind::Number) => format!(
@@ -238,8 +239,8 @@ impl Look {
                  reserves the usual amount"
             ),
             (_, ValueKind::Address | ValueKind::Text) => format!(
-                "{requests} of the last {of} requests carried a {field} that is not an address, like \"{like}\"; \
-                 needed by {needed_by}"
+                "{requests} of the last {of} requests carried a {field} that is not an address, like \
+                 \"{like}\"; the field is needed by {needed_by}"
             ),
         };
         Some(FaultLine { field, fault, requests, of, example, text })

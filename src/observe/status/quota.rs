@@ -96,7 +96,7 @@ impl fmt::Display for QuotaLine {
         let of = if self.of.is_empty() { "all requests".into() } else { self.of.join(", ") };
         writeln!(f, "SLO {} of {of}: {}", self.slo, self.allowance)?;
         let (Some(used), Some(left)) = (self.used, self.left) else {
-            return writeln!(f, "  no quota: its law limits a rate; `slowlane why` shows the state");
+            return writeln!(f, "  no quota: the SLO's law limits a rate; `slowlane why` shows the state");
         };
         let unit = self.unit.as_ref().map_or(String::new(), |unit| format!(" {unit}"));
         writeln!(f, "  used    {used}{unit}")?;

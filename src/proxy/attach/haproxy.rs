@@ -179,7 +179,7 @@ impl Config<'_> {
 
 fn note(words: &[&str]) -> Option<String> {
     let note = match words {
-        ["http-request", "allow", ..] => "the requests that `http-request allow` lets pass are not counted",
+        ["http-request", "allow", ..] => "requests that `http-request allow` lets pass are not counted",
         ["http-request", action, ..] if FINAL.split(' ').any(|one| one == *action) => {
             return Some(format!("a request that `http-request {action}` answers is not counted"));
         }
@@ -193,7 +193,7 @@ fn note(words: &[&str]) -> Option<String> {
             "any client of this port can choose the address that slowlane counts: add `if { src -f FILE }`, \
              with the networks of your CDN"
         }
-        words if takes_client(words) => "slowlane counts the client's address that this line takes",
+        words if takes_client(words) => "slowlane counts each client by the address that this line provides",
         ["monitor-uri", ..] => "HAProxy answers requests for `monitor-uri` itself, so they are not counted",
         _ => return None,
     };

@@ -24,11 +24,11 @@ const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 const INSTEAD: &str = "# slowlane: instead of: ";
 
 /// The note if no line takes the client's address from a header.
-const BEHIND: &str = "behind a CDN or a load balancer, all clients seem to have its address: give its networks to \
-                      --trusted, to take each client's address from X-Forwarded-For";
+const BEHIND: &str = "behind a CDN or a load balancer, all requests appear to come from its address: name \
+                      its networks with --trusted, to take each client's address from X-Forwarded-For";
 
 /// The reason why `--trusted` is refused.
-const TAKEN: &str = "this line already takes the client's address: leave out --trusted";
+const TAKEN: &str = "this line already sets the client's address: leave out --trusted";
 
 /// The reason why a configuration is not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,10 +49,10 @@ pub enum Refused {
     Syntax { path: PathBuf, line: usize },
     #[error("{0}")]
     Unread(String),
-    #[error("line {0}: the comments around slowlane's lines do not match: remove its lines by hand")]
+    #[error("line {0}: the comments around slowlane's lines do not match: remove slowlane's lines by hand")]
     Marks(usize),
     #[error(
-        "{proxy} refuses your configuration as it is; if it cannot read a file, run this as root:\n{said}"
+        "{proxy} refuses your configuration as it is; if {proxy} cannot read a file, run this command as root:\n{said}"
     )]
     AsItIs { proxy: &'static str, said: String },
     #[error("{proxy} refuses the result:\n{said}")]

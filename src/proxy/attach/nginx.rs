@@ -79,7 +79,7 @@ pub fn attach(
         let is_default = |server: &&Server<'_>| !has(&server.inner, LOG) && !has(&inner, LOG);
         notes.extend(servers.into_iter().find(is_default).map(|server| {
             format!(
-                "{}: write your access_log here, because slowlane's access_log replaces nginx's default one",
+                "{}: add your own access_log here, because slowlane's access_log replaces nginx's default access_log",
                 server.at.place()
             )
         }));
@@ -151,7 +151,7 @@ fn client<'f>(http: &[Placed<'f>], server: &[Placed<'f>]) -> Option<(Placed<'f>,
     let find = |name| server.iter().chain(http).find(|placed| placed.name() == name).copied();
     let from = find("set_real_ip_from")?;
     Some(match find("real_ip_header") {
-        Some(header) => (header, "slowlane counts the client's address that this header has"),
+        Some(header) => (header, "slowlane counts each client by the address in this header"),
         None => {
             (from, "nginx reads X-Real-IP: to read the CDN's header, add `real_ip_header X-Forwarded-For;`")
         }
@@ -274,25 +274,27 @@ fn effect(
         }
         (_, ["satisfy", "any"]) if level == Nesting::Http || !is_exempt => {
             return Err(
-                "with `satisfy any`, a pass of slowlane would let clients in without their password: \
-                        add `auth_request off;` to that location, or use `satisfy all`",
+                "with `satisfy any`, a pass from slowlane would let clients in without their password: add \
+                 `auth_request off;` to that location, or use `satisfy all`",
             );
         }
         (Nesting::Http | Nesting::Server, [name, ..]) if name.starts_with("rewrite_by_lua") => {
             return Err(
-                "nginx would run this for slowlane's query, too: move it into the locations that need it",
+                "nginx would run this for slowlane's query, too: move this directive into the locations that need it",
             );
         }
         (_, [name, "on"]) if name.ends_with("_intercept_errors") => {
             "nginx's own page replaces the application's page for 403"
         }
         (Nesting::Http, ["error_page", ..]) if !is_exempt => {
-            "a server that queries slowlane no longer inherits this: repeat it there"
+            "a server that queries slowlane no longer inherits this directive: repeat it in the server"
         }
         (Nesting::Http, _) => return Ok(None),
-        (_, ["return", ..]) => "nginx answers `return` before it queries slowlane: this is not counted",
+        (_, ["return", ..]) => {
+            "nginx answers `return` before it queries slowlane: such requests are not counted"
+        }
         (_, ["rewrite", .., "redirect" | "permanent"]) => {
-            "nginx redirects before it queries slowlane: this is not counted"
+            "nginx redirects before it queries slowlane: such requests are not counted"
         }
         (_, ["auth_request", "off"]) => "with `auth_request off`, this location does not query slowlane",
         (_, ["auth_request", ..]) => "this location queries another service instead of slowlane",

@@ -79,16 +79,17 @@ pub struct File {
 /// The reason why a configuration cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unprintable {
-    #[error("{0:?}: expected letters, digits and {PUNCTUATION}, as one word of a proxy's configuration")]
+    #[error("{0:?}: expected one word of letters, digits and {PUNCTUATION}, for a proxy's configuration")]
     Word(String),
     #[error("{0:?}: expected an address and a port, like {listen}", listen = envoy::LISTEN)]
     Port(String),
-    #[error("--ratelimit: Envoy passes no headers on with --delivery hold: expected --delivery header")]
+    #[error("--ratelimit: with --delivery hold, Envoy passes on no headers: use --delivery header")]
     NoRateLimit,
-    #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
+    #[error("HAProxy {0} has no `pause`: use --delivery hold or lua, or --version 3.2 or later")]
     NoPause(Version),
     #[error(
-        "HAProxy {0} counts a request under 3 keys, and this policy has more: expected another --delivery, or --version 2.8 or later"
+        "HAProxy {0} counts a request under at most 3 keys, and this policy has more: use another \
+         --delivery, or --version 2.8 or later"
     )]
     TooManyKeys(Version),
 }

@@ -66,7 +66,7 @@ async fn greet(
                 let (from, to, name) = (hello.from, hello.to, &peers.settings.name);
                 let text = || {
                     format!(
-                        "peer {from} looks for a peer named {to}, but this one is named {name}: see [peers] name"
+                        "peer {from} expects a peer named {to}, but this slowlane is named {name}: see [peers] name"
                     )
                 };
                 peers.refused_line.warn(now, text);
@@ -79,7 +79,7 @@ async fn greet(
                     break Ok((name, peer));
                 }
                 Err(status) => {
-                    let text = || format!("peer {} is refused: see [peers] allow", hello.from);
+                    let text = || format!("refused peer {}: see [peers] allow", hello.from);
                     peers.refused_line.warn(now, text);
                     break Err(status);
                 }
@@ -151,9 +151,11 @@ async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(St
                 drop(unread.split_to(length));
                 return Ok((stream, unread));
             }
-            HelloStatus::WRONG_NAME => "it has another name: see its `localpeer`".into(),
-            HelloStatus::UNKNOWN_PEER => "it knows no peer of this name: see its `peers` section".into(),
-            HelloStatus(status) => format!("it answers with status {status}"),
+            HelloStatus::WRONG_NAME => "it has a different name: see its `localpeer`".into(),
+            HelloStatus::UNKNOWN_PEER => {
+                "it knows no peer with slowlane's name: see its `peers` section".into()
+            }
+            HelloStatus(status) => format!("it answered with status {status}"),
         };
         return Err(io::Error::other(refused));
     }
@@ -183,7 +185,7 @@ impl Session {
         self.peer.connect(&self.connection);
         self.peers.metrics.sessions.inc();
         if let Some(suppressed) = self.peer.lines.connected.allow(self.agent.clock.now()) {
-            tracing::info!(suppressed, "peer {} is connected", self.name);
+            tracing::info!(suppressed, "peer {} connected", self.name);
         }
         let end = self.converse(stream, unread, &shutdown).await;
         self.peer.disconnect(&self.connection);
@@ -196,14 +198,14 @@ impl Session {
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
-            End::Broken(error) => tracing::warn!(suppressed, "peer {name} is disconnected: {error}"),
+            End::Broken(error) => tracing::warn!(suppressed, "peer {name} disconnected: {error}"),
             End::Silent(silence) => {
                 let seconds = silence.as_secs();
-                tracing::warn!(suppressed, "peer {name} is disconnected: it was silent for {seconds} s");
+                tracing::warn!(suppressed, "peer {name} disconnected: it was silent for {seconds} s");
             }
-            End::Io(error) => tracing::info!(suppressed, "peer {name} is disconnected: {error}"),
-            End::Replaced => tracing::info!(suppressed, "peer {name} has connected again"),
-            End::Closed => tracing::info!(suppressed, "peer {name} is disconnected"),
+            End::Io(error) => tracing::info!(suppressed, "peer {name} disconnected: {error}"),
+            End::Replaced => tracing::info!(suppressed, "peer {name} connected again"),
+            End::Closed => tracing::info!(suppressed, "peer {name} disconnected"),
         }
     }
 

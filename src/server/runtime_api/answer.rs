@@ -271,7 +271,7 @@ fn help(words: &[String]) -> String {
 
 /// The errors for HAProxy commands that slowlane does not have.
 const NO_MAPS: &str =
-    "slowlane has no map commands: `slowlane why FIELD=VALUE` names the line of a map that matches.\n";
+    "slowlane has no map commands: `slowlane why FIELD=VALUE` names the map line that matches.\n";
 const NO_INFO: &str = "slowlane has no such command: `slowlane status` prints its version and its state.\n";
 const NO_PROMPT: &str =
     "slowlane has no prompt: a connection takes one line of commands, separated by `;`.\n";

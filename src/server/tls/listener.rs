@@ -91,12 +91,14 @@ impl Tls {
                 self.metrics.loaded(section, Clock::wall(), expires);
                 let until = expires.map(|end| written(Timestamp::default() + end));
                 let until = until.map(|until| format!(", valid until {until}")).unwrap_or_default();
-                tracing::info!("[{section}.tls] read again: {}{until}", self.files.cert.display());
+                tracing::info!("[{section}.tls] files reloaded: {}{until}", self.files.cert.display());
                 warn_of_expiry(&self.files, expires);
             }
             Err(error) => {
                 self.metrics.refused(section);
-                tracing::warn!("[{section}.tls] not read again; the previous files stay in force: {error}");
+                tracing::warn!(
+                    "[{section}.tls] files not reloaded; the previous files stay in force: {error}"
+                );
             }
         }
     }
@@ -115,7 +117,7 @@ impl Tls {
                 Ok(Err(error)) => failure(&error),
                 Err(_) => ("timeout", "it took too long".into()),
             },
-            _ = lost => ("crowded", "too many others are unfinished, and this is the oldest".into()),
+            _ = lost => ("crowded", "too many handshakes were unfinished, and this was the oldest".into()),
         };
         let section = self.listener.section;
         self.metrics.failed(section, reason);
@@ -207,7 +209,8 @@ enum FileError {
     #[error("it has no private key; expected PEM like -----BEGIN PRIVATE KEY-----")]
     NoKey,
     #[error(
-        "the key is encrypted, and slowlane cannot ask for its passphrase; `openssl pkey` writes it without one"
+        "the key is encrypted, and slowlane cannot ask for its passphrase; use `openssl pkey` to write the \
+         key without a passphrase"
     )]
     Encrypted,
     #[error("the key cannot be used; expected RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519")]

@@ -275,7 +275,7 @@ fn envoy_takes_what_is_printed_for_it() {
     }
     let refused = ran(&["config", "envoy", "--config", "/dev/null", "--delivery", "hold", "--ratelimit"]);
     assert_eq!(refused.code, 1);
-    assert!(refused.problems[0].contains("expected --delivery header"), "{:?}", refused.problems);
+    assert!(refused.problems[0].contains("use --delivery header"), "{:?}", refused.problems);
     if !is_there("envoy", "--version") {
         return skipped("Envoy cannot be had on this machine");
     }

@@ -152,10 +152,10 @@ fn files_are_read_with_those_that_they_include_and_folders_too() {
     for part in [
         "\na.example 3001\n".to_owned(),
         format!("# {shown}/conf.d/a.conf:3: limit_req zone=a;"),
-        format!("{shown}/conf.d/a.conf:4: limit_rate 5k;: it limits bytes a second, not requests"),
-        format!("{shown}/conf.d/b.conf:2: content_by_lua_block: Lua is not read"),
-        "nginx.conf:4: include gone;: this file cannot be read".to_owned(),
-        "nginx.conf:5: include /dev/zero;: this file cannot be read".to_owned(),
+        format!("{shown}/conf.d/a.conf:4: limit_rate 5k;: it limits bytes per second, not requests"),
+        format!("{shown}/conf.d/b.conf:2: content_by_lua_block: Lua code is not read"),
+        "nginx.conf:4: include gone;: an included file cannot be read".to_owned(),
+        "nginx.conf:5: include /dev/zero;: an included file cannot be read".to_owned(),
     ] {
         assert!(printed.out.contains(&part), "{part}\n{}", printed.out);
     }

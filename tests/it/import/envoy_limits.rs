@@ -501,7 +501,7 @@ fn files_that_the_service_refuses_are_named() {
         (
             "a key twice",
             format!("{one}  @5/day\n- key: a\n  value: x\n  @9/day\n"),
-            "line 6: no key, or a repeated one",
+            "line 6: the key is missing or repeated",
         ),
         ("no domain", "descriptors: [{key: a, @5/day}]\n".to_owned(), "line 1: expected a domain"),
         ("no key", "domain: d\ndescriptors:\n- value: x\n  @5/day\n".to_owned(), "line 3: no key"),
@@ -524,14 +524,14 @@ fn files_that_the_service_refuses_are_named() {
         (
             "no name to replace",
             format!("{one}  rate_limit: {{replaces: [{{name: }}], unit: day, requests_per_unit: 5}}\n"),
-            "line 5: it names no rule, or itself",
+            "line 5: it names no rule, or the rule itself",
         ),
         (
             "its own name",
             format!(
                 "{one}  rate_limit: {{name: s, replaces: [{{name: s}}], unit: day, requests_per_unit: 5}}\n"
             ),
-            "line 5: it names no rule, or itself",
+            "line 5: it names no rule, or the rule itself",
         ),
         (
             "no limit with a unit",

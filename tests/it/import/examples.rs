@@ -39,7 +39,7 @@ fn a_location_of_nginx_is_a_beginning_of_a_path() {
     assert_eq!(file(&written, "path-prefix.map"), "/search/ 3001\n");
     let toml = file(&written, "slowlane.toml");
     assert!(toml.contains("fields = [\"path\"]\nmap = \"path-prefix.map\"\nmatch = \"beg\"\n"), "{toml}");
-    has_note(&written, "burst=5 admits six at once");
+    has_note(&written, "burst=5 admits six requests at once");
     has_note(&written, "503");
     assert_eq!(written.omissions, []);
 }

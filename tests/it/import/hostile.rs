@@ -103,7 +103,7 @@ fn bytes_that_are_not_utf_8_become_no_key() {
     let bytes = [ZONE.as_bytes(), b"server { server_name caf\xe9.example; limit_req zone=a; }"].concat();
     let written = import(&String::from_utf8_lossy(&bytes), None).unwrap();
     assert_eq!(written.files, []);
-    assert!(written.omissions[0].reason.contains("cannot be a part of a key"), "{written:#?}");
+    assert!(written.omissions[0].reason.contains("cannot be part of a key"), "{written:#?}");
 }
 
 /// The policy reader has the last word, whatever the numbers are.

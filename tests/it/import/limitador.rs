@@ -181,7 +181,7 @@ fn what_limitador_alone_can_say_is_named_with_its_line() {
         (3, "two conditions on "),
         (4, ""),
         (5, "unknown key"),
-        (6, "the same limit again"),
+        (6, "this repeats an earlier limit"),
         (7, "expected a max_value below 2^32"),
         (8, "it allows more requests than slowlane can count"),
     ];

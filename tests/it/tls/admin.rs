@@ -74,10 +74,7 @@ fn commands_with_the_config_trust_its_certificate() {
     let config = fs::read_to_string(daemon.path("slowlane.toml")).unwrap();
     fs::write(daemon.path("slowlane.toml"), config.replace("server.pem", "other.pem")).unwrap();
     let Ran { code, problems, .. } = daemon.configured(&["block", "list"]);
-    assert!(
-        code == 1 && problems[0].starts_with("no TLS connection to slowlane at 127.0.0.1:"),
-        "{problems:?}"
-    );
+    assert!(code == 1 && problems[0].starts_with("cannot connect to slowlane at 127.0.0.1:"), "{problems:?}");
     drop(other);
 }
 
@@ -91,7 +88,8 @@ fn an_address_with_https_needs_the_authority() {
     for more in [&["--ca", &foreign][..], &[]] {
         let Ran { code, problems, .. } = daemon.asked("https://", more);
         let expected = format!(
-            "no TLS connection to slowlane at localhost:{}: invalid peer certificate: UnknownIssuer; name its CA with --ca",
+            "cannot connect to slowlane at localhost:{} over TLS: invalid peer certificate: UnknownIssuer; \
+             name the CA of its certificate with --ca",
             daemon.port
         );
         assert_eq!((code, &problems[..]), (1, &[expected][..]), "{more:?}");
@@ -107,7 +105,7 @@ fn an_address_with_https_needs_the_authority() {
         ["missing.pem: No such file or directory (os error 2); slowlane must be able to read it"]
     );
     let unix = ran(&["block", "list", "--admin", "unix:/run/x", "--ca", &ca]).problems;
-    assert_eq!(unix, ["unix:/run/x has no TLS: name a TCP address with --admin"]);
+    assert_eq!(unix, ["unix:/run/x cannot use TLS: name a TCP address with --admin"]);
 }
 
 #[test]

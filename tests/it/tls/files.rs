@@ -45,7 +45,7 @@ fn an_edited_certificate_is_shown_to_new_connections() {
     assert_eq!(open.ask(1, "192.0.2.1", "free.example").variable("verdict"), Some("pass"));
 
     let log = slowlane.process.log();
-    let warnings: Vec<_> = log.iter().filter(|line| line.contains("[spop.tls] not read again")).collect();
+    let warnings: Vec<_> = log.iter().filter(|line| line.contains("[spop.tls] files not reloaded")).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
         warnings[0].contains("server.key: the key does not belong to the certificate in "),
@@ -98,7 +98,7 @@ fn files_behind_a_replaced_link_are_read_again() {
     fs::rename(path("..new"), path("..data")).unwrap();
     eventually("the new one is shown", || (shown(slowlane.http, &client) == two).then_some(()));
     let log = slowlane.process.log().join("\n");
-    assert!(!log.contains("not read again"), "{log}");
+    assert!(!log.contains("not reloaded"), "{log}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_broken_file_leaves_the_previous_one_in_force_and_sighup_reads_again() {
     fs::write(&secured.pair.cert, whole).unwrap();
     eventually("it is read again", || (refused() == 0.0).then_some(()));
     let reads =
-        || slowlane.process.log().iter().filter(|line| line.contains("[http.tls] read again")).count();
+        || slowlane.process.log().iter().filter(|line| line.contains("[http.tls] files reloaded")).count();
     eventually("the log says so", || (reads() == 1).then_some(()));
     slowlane.process.signal("HUP");
     eventually("SIGHUP reads unchanged files, too", || (reads() == 2).then_some(()));
@@ -170,7 +170,8 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
         assert!(status.status.success(), "{status:?}");
         path
     });
-    let encrypted = "the key is encrypted, and slowlane cannot ask for its passphrase; `openssl pkey` writes it without one";
+    let encrypted = "the key is encrypted, and slowlane cannot ask for its passphrase; use `openssl pkey` \
+                     to write the key without a passphrase";
     let pem = "expected PEM that begins with -----BEGIN CERTIFICATE-----";
     let missing = folder.path().join("missing.pem");
     let good_cert = good.cert.display();

@@ -163,7 +163,7 @@ fn files_with_tls_follow_the_config() {
     let text = printed(&format!("[http.tls]\n{lines}"), &nginx);
     assert_eq!(text.matches("\n    # proxy_ssl_certificate").count(), 4);
     let refused = ran(&["config", "haproxy", "--version", "3.2", "--spop", "unix:/run/spop", "--tls"]);
-    assert_eq!(refused.problems, ["--tls: unix:/run/spop has no TLS: name a TCP address with --spop"]);
+    assert_eq!(refused.problems, ["--tls: unix:/run/spop cannot use TLS: name a TCP address with --spop"]);
     let refused = ran(&["config", "nginx", "--tls=a b"]);
-    assert!(refused.code == 1 && refused.problems[0].starts_with("\"a b\": expected letters"));
+    assert!(refused.code == 1 && refused.problems[0].starts_with("\"a b\": expected one word of letters"));
 }
