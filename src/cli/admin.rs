@@ -16,7 +16,7 @@ use slowlane_core::base::{Address, AddressError};
 /// A running daemon: its address and its token.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
-    /// The daemon's config file, for its address and its token
+    /// The daemon's config file, from which to read the daemon's admin address and token
     #[arg(long, value_name = "FILE", global = true)]
     pub(super) config: Option<PathBuf>,
     /// The admin address of a running daemon, or https://HOST:PORT with TLS [default: from --config, else
@@ -29,7 +29,7 @@ pub(super) struct Daemon {
     /// The CA of the daemon's certificate, in PEM [default: the certificate in --config, else the system's CAs]
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
-    /// Your certificate in PEM, for a daemon with client_ca
+    /// Your own certificate in PEM, for a daemon that has client_ca
     #[arg(id = "own_cert", long = "cert", value_name = "FILE", global = true, requires = "own_key")]
     cert: Option<PathBuf>,
     /// The private key of --cert, in PEM

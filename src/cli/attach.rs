@@ -34,20 +34,20 @@ const TRUSTED: &str = "trusted.lst";
 pub(super) enum Proxy {
     /// Attach slowlane to frontends of HAProxy.
     ///
-    /// Prints a unified diff of your configuration. HAProxy checks the result (`haproxy -c`) before it is shown.
+    /// Prints a unified diff of your configuration. Before that, HAProxy checks the result (`haproxy -c`).
     Haproxy(Haproxy),
     /// Attach slowlane to servers of nginx.
     ///
-    /// Prints a unified diff of your configuration. nginx checks the result (`nginx -t`) before it is shown.
+    /// Prints a unified diff of your configuration. Before that, nginx checks the result (`nginx -t`).
     Nginx(Nginx),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// Your configuration of HAProxy; may be repeated, and may be a folder, as for `haproxy -f`
+    /// Your HAProxy configuration; may be repeated, and may be a folder, as for `haproxy -f`
     #[arg(long, value_name = "FILE", default_value = "/etc/haproxy/haproxy.cfg")]
     config: Vec<PathBuf>,
-    /// Frontend or listen section to attach to; may be repeated [default: the only one of mode http]
+    /// Frontend or listen section to attach to; may be repeated [default: the only such section in HTTP mode]
     #[arg(long, value_name = "NAME")]
     frontend: Vec<String>,
     #[command(flatten)]
@@ -58,10 +58,10 @@ pub(super) struct Haproxy {
 
 #[derive(Debug, Args)]
 pub(super) struct Nginx {
-    /// Your main configuration of nginx; the files that it includes are read, too
+    /// Your main nginx configuration file; the files that it includes are read, too
     #[arg(long, value_name = "FILE", default_value = "/etc/nginx/nginx.conf")]
     config: PathBuf,
-    /// Server to attach to, by one of its names or as FILE:LINE; may be repeated [default: the only one]
+    /// Server to attach to: one of its names, or FILE:LINE; may be repeated [default: the only server]
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(super) struct Nginx {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// slowlane's config file [default: that of the service, if it exists]
+    /// slowlane's config file [default: the service's config file, if it exists]
     #[arg(long, value_name = "FILE")]
     slowlane: Option<PathBuf>,
     #[command(flatten)]
@@ -78,13 +78,13 @@ struct Common {
     /// Network of a CDN or a load balancer, whose X-Forwarded-For has the client's address; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted: Vec<Network>,
-    /// Also protect this website against overload [without a name: all requests that no map matches]
+    /// Also protect this website from overload [without a name: all requests that no map matches]
     #[arg(long, value_name = "WEBSITE", conflicts_with = "undo")]
     protect: Option<Option<String>>,
     /// Write the result, and keep each original file in slowlane/before/, beside your configuration
     #[arg(long, conflicts_with = "undo")]
     write: bool,
-    /// Remove the lines that --write has added, and restore those that it has replaced
+    /// Remove the lines that --write has added, and restore the lines that it has replaced
     #[arg(long)]
     undo: bool,
 }

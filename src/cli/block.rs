@@ -11,7 +11,7 @@ use slowlane_core::base::units;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BlockAction {
-    /// Refuse requests with these fields for a time, with 429.
+    /// Refuse requests with these fields for some time, with 429.
     #[command(after_help = include_str!("help/block-add.txt"))]
     Add(Addition),
     /// End a block early.
@@ -36,7 +36,7 @@ pub(super) struct Addition {
 
 #[derive(Debug, Args)]
 pub(super) struct Removal {
-    /// The fields of the block, or key= and sixteen hex digits
+    /// The fields of the block, or key= followed by sixteen hex digits
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<FieldArgument>,
     #[command(flatten)]

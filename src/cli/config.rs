@@ -21,9 +21,9 @@ use slowlane_core::policy::{Layout, Policy};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
-    /// Print the configuration of `slowlane run` with these options: a config file with every key that has a value.
+    /// Print the configuration that `slowlane run` has with these options: every key that has a value.
     ///
-    /// You can use the output as a config file. It omits only secrets: a token, and a store with a password.
+    /// You can use the output as a config file. It omits only secrets: a token, and a store URL with a password.
     Show(RunArguments),
     /// Print a complete configuration for HAProxy, with slowlane's address in it.
     ///
@@ -54,11 +54,11 @@ pub(super) struct Haproxy {
 /// The version of HAProxy, and the delivery.
 #[derive(Debug, Args)]
 pub(super) struct Way {
-    /// Version of HAProxy, 2.6 or later [default: the one that `haproxy -v` prints]
+    /// HAProxy version, 2.6 or later [default: the version that `haproxy -v` prints]
     #[arg(long, value_name = "X.Y")]
     version: Option<Version>,
-    /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has
-    /// it]
+    /// How delays are delivered [default: pause from 3.2 on, hold before 3.2; lua if the installed HAProxy is 2.6 with
+    /// Lua]
     #[arg(long, value_name = "WAY")]
     pub(super) delivery: Option<Delivery>,
 }
@@ -161,7 +161,7 @@ pub(super) struct Answers {
     /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
     #[arg(long)]
     ratelimit: bool,
-    /// Connect over TLS, and expect this name in the certificate [default: as in --config; name: slowlane.example]
+    /// Connect over TLS, and expect this name in the certificate [default: TLS as in --config; name slowlane.example]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
     tls: Option<String>,
 }

@@ -12,13 +12,13 @@ use crate::proxy::shipped::haproxy::Version;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArguments {
-    /// Protect the application from many crawlers with law=protect, without a rate
+    /// Protect the application from many crawlers with law=protect, which needs no rate
     #[arg(long)]
     protect: bool,
     /// Print the rates for this many seconds, then exit [default: print 15, then run until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
     seconds: Option<u32>,
-    /// The HAProxy to start; with `none`, slowlane takes its place [default: the one on the PATH]
+    /// The HAProxy program to start; with `none`, slowlane replaces HAProxy [default: the program on the PATH]
     #[arg(long, value_name = "FILE")]
     haproxy: Option<PathBuf>,
 }

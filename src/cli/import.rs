@@ -14,10 +14,10 @@ use slowlane_core::base::shown;
 
 #[derive(Debug, Args)]
 pub(super) struct ImportArguments {
-    /// The files of the configuration in their order, or a folder; - is standard input
+    /// The configuration files in their order, or a folder; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The program that the configuration is for [default: recognised]
+    /// The program that the configuration is for [default: detected automatically]
     #[arg(long, alias = "format", value_name = "PROGRAM")]
     from: Option<Program>,
     /// Print JSON

@@ -15,7 +15,7 @@ pub(super) const EXAMPLES: &str = include_str!("help/man.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct ManArguments {
-    /// Write slowlane.1 and a page for each command into this directory, instead of printing one
+    /// Write slowlane.1 and a page for each command to this directory, instead of printing slowlane.1
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }
@@ -109,7 +109,7 @@ fn see_also(is_whole: bool) -> String {
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArguments {
-    /// The shell to complete for
+    /// The shell that needs the completions
     shell: Shell,
 }
 

@@ -63,23 +63,24 @@ struct Cli {
 enum Command {
     /// Serve until SIGTERM or Ctrl-C; SIGHUP reloads the policy, SIGUSR2 upgrades.
     ///
-    /// The config file is read only at the start. On SIGHUP, the log says whether it has changed.
+    /// The config file is read only at startup. On SIGHUP, the log says whether the file has changed.
     /// ADDR is host:port or unix:/path. Flags override the config file, which overrides the defaults.
     #[command(after_help = include_str!("help/run.txt"))]
     Run(RunArguments),
     /// Read the config and the policy, print their errors with file and line, and exit.
     ///
     /// Without flags, the command reads /etc/slowlane/slowlane.toml, as the service does.
-    /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
+    /// Exit code 0: no errors; warnings go to standard error. 1: an error or, with --strict, a warning.
     #[command(after_help = include_str!("help/check.txt"))]
     Check(check::CheckArguments),
     /// Print a policy with the limits of nginx, HAProxy, an ingress controller, Envoy or limitador.
     ///
     /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, descriptors
-    /// of Envoy's rate limit service, and limits of limitador. Comments say what differs and what is not imported.
+    /// of Envoy's rate limit service, and limits of limitador. Comments list the differences, and the lines that are
+    /// not imported.
     #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
-    /// Print slowlane's configuration, or one for HAProxy, nginx or Envoy.
+    /// Print slowlane's configuration, or a configuration for HAProxy, nginx or Envoy.
     #[command(subcommand, after_help = include_str!("help/config.txt"))]
     Config(config::What),
     /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write it.
@@ -87,7 +88,7 @@ enum Command {
     Attach(attach::Proxy),
     /// Run a demonstration: slowlane protects an application from a crawler.
     ///
-    /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
+    /// Everything runs on free loopback ports and in a temporary directory. Nothing is left behind.
     #[cfg(feature = "lab")]
     #[command(after_help = include_str!("help/demo.txt"))]
     Demo(demo::DemoArguments),
@@ -100,18 +101,19 @@ enum Command {
     Status(views::StatusArguments),
     /// Rank addresses, networks and the values of fields by requests, work or delay.
     ///
-    /// The means are exponentially damped, like a load average. A daemon with many requests counts a sample of them.
+    /// The figures are exponentially damped means, like a load average. A busy daemon counts only a sample of its
+    /// requests.
     #[command(after_help = include_str!("help/groups.txt"))]
     Groups(views::GroupsArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[command(after_help = include_str!("help/top.txt"))]
     Top(views::TopArguments),
-    /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
+    /// Explain the verdict for a request: the map lines that apply, and the law with its numbers.
     ///
     /// The command queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
     #[command(after_help = include_str!("help/why.txt"))]
     Why(why::WhyArguments),
-    /// Show how much of its quotas a client has used, how much is left, and when they reset.
+    /// Show how much of its quotas a client has used, how much is left, and when the quotas reset.
     #[command(after_help = include_str!("help/quota.txt"))]
     Quota(views::QuotaArguments),
     /// Read and change the table of a running daemon, with the commands of HAProxy's Runtime API.
@@ -119,11 +121,11 @@ enum Command {
     Table(table::TableArguments),
     /// Find faults in listeners, proxies, fields, limits, clock and files, and suggest a remedy for each.
     ///
-    /// The command changes nothing. As root, it can check more.
+    /// The command changes nothing. It can check more if you run it as root.
     /// Exit code 0: all is well. 1: something is wrong, or could not be checked.
     #[command(after_help = include_str!("help/doctor.txt"))]
     Doctor(doctor::DoctorArguments),
-    /// Refuse requests by their fields for a time; list and end these blocks.
+    /// Refuse requests by their fields for some time; list and end such blocks.
     #[command(subcommand, after_help = include_str!("help/block.txt"))]
     Block(block::BlockAction),
     /// Replace a running daemon with the installed version.
@@ -137,8 +139,8 @@ enum Command {
     Replay(replay::ReplayArguments),
     /// Propose limits from access logs: a burst and a rate with which most clients never wait.
     ///
-    /// The command prints the rates of clients, marks bots, and proposes lines for your maps. A replay of the logs
-    /// shows which clients would have waited.
+    /// The command prints the clients' rates, marks bots, and proposes lines for your maps. It replays the logs under
+    /// the proposal, to show which clients would have waited.
     #[cfg(feature = "lab")]
     #[command(after_help = include_str!("help/advise.txt"))]
     Advise(advise::AdviseArguments),
@@ -151,7 +153,7 @@ enum Command {
     /// Print completions for a shell.
     #[command(after_help = include_str!("help/completions.txt"))]
     Completions(man::CompletionsArguments),
-    /// Print the manual page, or write the pages of all commands.
+    /// Print slowlane's manual page, or write the manual pages of all commands.
     #[command(after_help = man::EXAMPLES)]
     Man(man::ManArguments),
 }

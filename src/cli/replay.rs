@@ -27,25 +27,25 @@ pub(super) struct ReplayArguments {
     /// The policy directory
     #[arg(long, value_name = "DIR")]
     policy: Option<PathBuf>,
-    /// The config file (TOML): lookups, types, size of the table
+    /// The config file (TOML), from which to read lookups, types and the size of the table
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Another policy directory to compare with
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
-    /// Format of the logs: a proxy, like nginx, or your log-format or log_format [default: recognised]
+    /// Format of the logs: a proxy, like nginx, or your log-format or log_format [default: detected automatically]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
-    /// Place of the client's address, from the right, in the list that --field source=ITEM names
+    /// Position of the client's address in the list that --field source=ITEM names, counted from the right
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
-    /// Source of a request's work, for an SLO with a unit: seconds, bytes or cost, and an item; may be repeated
+    /// Measure of a request's work, for an SLO with a unit: seconds, bytes or cost, with its item; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     measure: Vec<Measure>,
-    /// Number of keys to print
+    /// Maximum number of keys to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
     /// Longest time from a request's arrival to its line in the log

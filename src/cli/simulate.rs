@@ -19,15 +19,15 @@ use slowlane_lab::simulate::{
 pub(super) struct SimulateArguments {
     #[command(flatten)]
     of_laws: LawArguments,
-    /// Overload an application, without slowlane and with law=protect, by all loads or by those named
+    /// Overload an application, without slowlane and with law=protect, by every load or only by the loads named
     #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
           value_parser = PossibleValuesParser::new(ProtectLoad::names()))]
     protect: Option<Vec<String>>,
-    /// Number of runs of each load, each with its own seed; the table has their medians
+    /// Number of runs of each load, each with its own seed; the table has the medians of the runs
     #[arg(long, value_name = "N", default_value_t = 9, requires = "protect",
           value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
-    /// Seed of the random numbers; several runs count up from it
+    /// Seed of the random numbers; with --protect, each further run uses the next seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON
@@ -48,13 +48,13 @@ struct LawArguments {
     /// Burst of the SLO
     #[arg(long, value_name = "AMOUNT", default_value = "100")]
     burst: String,
-    /// An option as in slo.map, for every law or for one; may be repeated
+    /// An option as in slo.map, for every law or for one law; may be repeated
     #[arg(long, value_name = "[LAW:]NAME=VALUE", value_parser = law_option)]
     option: Vec<LawOption>,
-    /// Number of clients, with a run for each; 5-50-5 changes it within one run, in equal parts
+    /// Number of clients, with a run for each number; 5-50-5 changes the number within one run, in equal parts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10")]
     clients: Vec<Phases>,
-    /// Number of connections of an additional, greedy client, all from one source
+    /// Number of connections of an additional greedy client, all from one source
     #[arg(long, value_name = "N", default_value_t = 0)]
     greedy: u32,
     /// Rate of an attacker that sends from one source, regardless of the responses
@@ -63,24 +63,24 @@ struct LawArguments {
     /// Part of the run in which the attacker sends, like 20s..30s [default: the whole run]
     #[arg(long, value_name = "FROM..TO", requires = "attack")]
     attack_during: Option<Span>,
-    /// Crowd that repeats requests at once: its sources, connections of each, and networks, like 200x2/5
+    /// Crowd that sends without pauses: the number of sources, of connections of each, and of networks, like 200x2/5
     #[arg(long, value_name = "SxC/N")]
     crowd: Option<CrowdLoad>,
-    /// Requests that the application serves at a time; delays then include the wait for a worker [default: all]
+    /// Number of requests that the application serves at once; delays include the wait for a worker [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// Pause of clients from a response to the next request; varies from half to one and a half times this
+    /// Pause of a client between a response and its next request; varies between 0.5 and 1.5 times this value
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
-    /// Costs of requests in the unit of the SLO: median and sigma of a log-normal distribution; 0.4,0 is always 0.4
-    /// [default sigma: 1]
+    /// Costs of requests in the SLO's unit: median and sigma of a log-normal distribution; 0.4,0 makes every request
+    /// cost 0.4 [default sigma: 1]
     #[arg(long, value_name = "MEDIAN[,SIGMA]")]
     cost: Option<Costs>,
-    /// Time that the application takes for a request [default: its cost in seconds, 20ms under concurrency and
-    /// protect and with --workers, or 0ms]
+    /// Time that the application takes for a request [default: the request's cost in seconds; else 20ms under
+    /// concurrency, under protect and with --workers; else 0ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     service: Option<Duration>,
-    /// Clients time out after waiting this long, and lose their place in the queue
+    /// Time after which a waiting client times out and loses its place in the queue
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     patience: Option<Duration>,
     /// When clients retry after a 429
@@ -90,7 +90,7 @@ struct LawArguments {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     nodes: u32,
-    /// Round trip of a message to the store of the nodes [default: 1ms]
+    /// Round-trip time between a node and the store [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     rtt: Option<Duration>,
     /// How often each node exchanges messages with the store [default: 100ms]
@@ -99,23 +99,23 @@ struct LawArguments {
     /// How the node of a request is chosen [default: sticky]
     #[arg(long, value_name = "WHERE")]
     spread: Option<Where>,
-    /// Part of the load on the first node, or zipf: node n gets a part in proportion to 1/n [default: equal parts on all]
+    /// Part of the load on the first node, or zipf: node n gets a part in proportion to 1/n [default: equal parts]
     #[arg(long, value_name = "PERCENT")]
     skew: Option<Skew>,
-    /// Who delays a request: slowlane, or the proxy by itself [default: hold]
+    /// Who delays a request: slowlane or the proxy [default: hold]
     #[arg(long, value_name = "BY")]
     delivery: Option<By>,
-    /// Seconds in which no message reaches the store, like 20s..80s
+    /// Part of the run in which no message reaches the store, like 20s..80s
     #[arg(long, value_name = "FROM..TO")]
     store_dead: Option<Span>,
     /// Time at which the store loses everything
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     store_flush: Option<Duration>,
-    /// Seconds of virtual time in each run
+    /// Length of each run, in seconds of virtual time
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SECONDS_MAX)))]
     seconds: u32,
-    /// Parts of the run that the table covers, with a row for each [default: the last three quarters]
+    /// Parts of the run that the table covers, with a row for each part [default: the last three quarters of the run]
     #[arg(long, value_name = "FROM..TO", value_delimiter = ',')]
     measure: Vec<Span>,
 }
@@ -132,15 +132,15 @@ enum When {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum By {
-    /// slowlane holds the answer, so the turn of a request may still move
+    /// slowlane holds the answer, so a request's turn may still change
     Hold,
-    /// HAProxy pauses: a delay is final
+    /// The proxy waits, so a delay is final
     Proxy,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Where {
-    /// A connection stays on one node; an attacker's requests go to any
+    /// A connection stays on one node; each of an attacker's requests goes to any node
     Sticky,
     /// Each request goes to any node
     Any,

@@ -19,7 +19,7 @@ pub(super) struct TableArguments {
 
 #[derive(Debug, Subcommand)]
 enum TableAction {
-    /// Print all rows, or those that meet the conditions
+    /// Print all rows, or the rows that meet the conditions
     Show {
         /// Conditions, like data.gpc0_rate gt 10
         #[arg(value_name = "FILTER", allow_negative_numbers = true)]

@@ -32,7 +32,7 @@ impl DaemonView {
 pub(super) struct StatusArguments {
     #[command(subcommand)]
     section: Option<Section>,
-    /// Print the clients throttled in the last TIME, 24h at most
+    /// Print the clients throttled in the last TIME, at most 24h
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(super) struct StatusArguments {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Section {
-    /// List the nodes of a cluster, as one of them sees it.
+    /// List the nodes of a cluster, as the queried node sees them.
     #[command(after_help = include_str!("help/status-cluster.txt"))]
     Cluster,
     /// List the proxies that enforce limits locally (HAProxy's peers protocol).
@@ -53,10 +53,10 @@ enum Section {
 pub(super) struct TopArguments {
     #[command(flatten)]
     daemon: Daemon,
-    /// Print the status once and exit; the default if standard output is not a terminal
+    /// Print the status once and exit; this is the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Show the clients throttled in the last TIME instead, 24h at most
+    /// Instead, show the clients throttled in the last TIME, at most 24h
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
 }
@@ -78,7 +78,7 @@ pub(super) struct GroupsArguments {
     /// The time to look back: 1m, 10m or 1h
     #[arg(long, value_name = "TIME", default_value = "10m")]
     over: String,
-    /// The measure to rank by: requests, the time that they take, or their delay
+    /// The measure to rank by: the number of requests, the time that they take, or their delay
     #[arg(long, value_enum, default_value_t)]
     by: RankedBy,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub(super) struct WhyArguments {
     /// The fields of the request
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<FieldArgument>,
-    /// Read this policy directory instead of querying a daemon; the lookups and types then come from --config
+    /// Read this policy directory instead of querying a daemon; lookups and types then come from --config
     #[arg(long, value_name = "DIR", conflicts_with = "admin")]
     policy: Option<PathBuf>,
     #[command(flatten)]

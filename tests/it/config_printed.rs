@@ -142,7 +142,7 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     let sent = " method=method Api_Key=var(txn.Api_Key) path=var(txn.path) user-agent=req.fhdr(user-agent) \
                 x-plan=req.fhdr(x-plan)\n";
     assert!(spoe.contains(sent), "{spoe}");
-    assert!(spoe.contains("# The policy uses the field odd name: no argument can have its name."), "{spoe}");
+    assert!(spoe.contains("# The policy uses the field odd name: no argument can have this name."), "{spoe}");
     for line in ["timeout processing 121s", "timeout idle       3m"] {
         assert!(spoe.contains(line), "{line} in\n{spoe}");
     }
