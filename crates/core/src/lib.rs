@@ -10,7 +10,7 @@
 //!         ─▶ policy::Case            the SLO of each request, its plan and its key; few requests have several SLOs
 //!         ─▶ table::Table            the row of the key, locked once for all requests of a shard
 //!         ─▶ law::Law::judge         row, SLO and moment become a verdict
-//!         ─▶ base::Ruling            48 bytes, to the wire; with its details, if it has any, a base::Decision
+//!         ─▶ base::Ruling            48 bytes, for the wire; with details, if it has any, a base::Decision
 //!
 //!  files  ─▶ policy::Policy          SLOs and maps, for people; compiled to a policy::SloPlan for each SLO
 //!  ends   ─▶ throttle::Throttle::end the ticket of a request that has ended
@@ -19,12 +19,12 @@
 //! The modules, highest first:
 //!
 //! ```text
-//!  peers      the limits pushed to HAProxys           snapshot   the table as the parts of a file
+//!  peers      the limits pushed to HAProxy            snapshot   the table as the parts of a file
 //!  throttle   the decision
 //!  policy     which SLOs a request falls under        cluster    many nodes share one SLO
 //!  law        entry, SLO and moment become a verdict
 //!  table      entries by key
-//!  base       values for all: keys, moments, requests, verdicts, addresses
+//!  base       values for all modules: keys, moments, requests, verdicts, addresses
 //! ```
 //! A module uses only those below it. A policy does not access the table, so the throttle keeps the counts of sketches.
 
@@ -52,7 +52,7 @@ pub mod snapshot;
 pub mod table;
 pub mod throttle;
 
-/// Runs the example of the README as a test.
+/// Runs the example in the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -4,7 +4,7 @@ use prost::Message;
 
 use crate::{Entry, ProtoDuration, Struct, Value};
 
-/// `StreamAccessLogsMessage`: the log entries since the last message.
+/// `StreamAccessLogsMessage`: the log entries since the previous message.
 #[derive(Clone, PartialEq, Message)]
 pub struct LogMessage {
     #[prost(message, optional, tag = "2")]
@@ -44,8 +44,8 @@ pub struct CommonProperties {
     pub kind: i32,
 }
 
-/// `envoy.config.core.v3.Metadata`: the facts that filters have recorded about the request. Some of them may be text
-/// from clients.
+/// `envoy.config.core.v3.Metadata`: the facts that filters have recorded about the request. Some facts may be
+/// text from clients.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
     #[prost(message, repeated, tag = "1")]
@@ -68,15 +68,15 @@ pub struct LoggedRequest {
 }
 
 impl CommonProperties {
-    /// Whether the entry marks the end of the request, as one without a type does. Envoy also logs streams while they
-    /// are open, and each attempt to reach an upstream.
+    /// Whether the entry marks the end of the request, as an entry without a type does. Envoy also logs
+    /// streams while they are open, and each attempt to reach an upstream.
     pub fn is_end(&self) -> bool {
         const NOT_SET: i32 = 0;
         const DOWNSTREAM_END: i32 = 6;
         matches!(self.kind, NOT_SET | DOWNSTREAM_END)
     }
 
-    /// The text of the first fact with one of these names, from any filter. It is empty if the fact is not a text.
+    /// The text of the first fact with one of these names, from any filter. Empty if the fact is not text.
     pub fn fact(&self, names: [&[u8]; 2]) -> Option<&[u8]> {
         let filters = self.metadata.iter().flat_map(|metadata| &metadata.filters);
         let mut facts = filters.filter_map(|filter| filter.facts.as_ref()).flat_map(|facts| &facts.fields);

@@ -72,7 +72,7 @@ pub struct HeaderMap {
 }
 
 impl HttpRequest {
-    /// The value of a header. `name` must be in lower case, as Envoy sends the names.
+    /// The value of a header. `name` must be in lower case, in which Envoy sends names.
     pub fn header(&self, name: &[u8]) -> Option<&Bytes> {
         let raw = self.header_map.iter().flat_map(|map| &map.headers);
         let raw = raw.map(|header| match header.raw_value.is_empty() {
@@ -86,7 +86,7 @@ impl HttpRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct CheckResponse {
-    /// Code 0: the request may pass.
+    /// The code is 0 if the request may pass.
     #[prost(message, optional, tag = "1")]
     pub status: Option<NumberedStatus>,
     #[prost(oneof = "AuthAnswer", tags = "2, 3")]
@@ -148,7 +148,7 @@ pub enum AppendAction {
 }
 
 impl HeaderOption {
-    /// An option that replaces all headers of this name.
+    /// An option that replaces all headers with this name.
     pub fn set(header: HeaderValue) -> HeaderOption {
         HeaderOption { header: Some(header), append_action: AppendAction::OverwriteIfExistsOrAdd.into() }
     }

@@ -5,7 +5,7 @@
 pub enum Method {
     ShouldRateLimit,
     Check,
-    /// A stream of messages, and one response at its end.
+    /// A stream of messages, with one response at its end.
     StreamAccessLogs,
     Health,
 }
@@ -37,7 +37,7 @@ impl Method {
         }
     }
 
-    /// The name of its service.
+    /// The name of the method's service.
     pub fn service(self) -> &'static str {
         self.path().split('/').nth(1).expect("a path begins with it")
     }
@@ -57,17 +57,17 @@ pub enum StatusCode {
 }
 
 impl StatusCode {
-    /// Its number in the header `grpc-status`.
+    /// The code's number in the header `grpc-status`.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// Its name, as gRPC spells it.
+    /// The code's name, as gRPC spells it.
     pub fn name(self) -> &'static str {
         StatusCode::name_of(self.number()).expect("each has a name")
     }
 
-    /// The name of any status code. None: there is no such code.
+    /// The name of any status code. None if there is no such code.
     ///
     /// ```
     /// use grpc::StatusCode;

@@ -1,4 +1,4 @@
-//! The frame of a message: a prefix that gives its compression and its length.
+//! The frame of a message: a prefix that gives the message's compression and length.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -15,7 +15,7 @@ const PREFIX: usize = 5;
 /// The maximum length of the body of a call.
 pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
 
-/// Takes the only message out of a body.
+/// Takes the only message from a body.
 ///
 /// # Errors
 /// The body is not exactly one message, or the message is compressed or too long.
@@ -27,7 +27,7 @@ pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
     }
 }
 
-/// Takes the next message off the unread bytes of a stream. `None`: the message has not arrived completely.
+/// Takes the next message from the unread bytes of a stream. `None` if the message has not arrived completely.
 ///
 /// # Errors
 /// The message is too long, or it is compressed. The start of the next message is then unknown.
@@ -43,7 +43,7 @@ pub fn next_message(unread: &mut BytesMut) -> Result<Option<Bytes>, GrpcStatus> 
     Ok(Some(unread.split_to(whole).freeze().slice(PREFIX..)))
 }
 
-/// The length of the message, from the prefix at the start of `bytes`. `None`: the prefix has not arrived completely.
+/// The length of the message, from the prefix at the start of `bytes`. `None` if the prefix is incomplete.
 fn announced(bytes: &[u8]) -> Result<Option<usize>, GrpcStatus> {
     let Some((&[compressed, length @ ..], _)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if compressed != 0 {

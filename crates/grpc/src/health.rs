@@ -6,7 +6,7 @@ use crate::{GrpcStatus, Method, StatusCode};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct HealthCheckRequest {
-    /// Empty: the server as a whole.
+    /// Empty for the server as a whole.
     #[prost(string, tag = "1")]
     pub service: String,
 }
@@ -25,7 +25,7 @@ pub enum ServingStatus {
     NotServing = 2,
 }
 
-/// Answers a health check. With `is_ending`, the server is about to stop, so the answer is `NotServing`.
+/// Answers a health check. If `is_ending`, the server is about to stop, so the answer is `NotServing`.
 ///
 /// # Errors
 /// The server has no such service.

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! the body of an HTTP/2 request ─▶ unframed ─▶ decoded ─▶ a message
-//! those of a stream ─▶ next_message ─▶ decoded ─▶ a message, and so on
+//! the bytes of a stream ─▶ next_message ─▶ decoded ─▶ a message, and so on
 //! a message ─▶ framed ─▶ the body of the response, and a GrpcStatus in its trailers
 //! ```
-//! The messages have the fields that slowlane reads or writes; protobuf skips other fields. Text that a client of the
-//! proxy can choose is `Bytes`, not `String`: if a request were refused because its text is not UTF-8, a proxy that
-//! fails open would let the request pass.
+//! The messages have only the fields that slowlane reads or writes; protobuf skips other fields. Text that a
+//! client of the proxy can choose is `Bytes`, not `String`: if a request were refused because its text is not
+//! UTF-8, a proxy that fails open would let the request pass.
 //!
 //! ```
 //! use grpc::ratelimit::{Code, RateLimitResponse};

@@ -11,7 +11,7 @@ pub struct RateLimitRequest {
     pub domain: Bytes,
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<Descriptor>,
-    /// A `uint32` on the wire. It is read as a `u64`, so that numbers above the range of `uint32` are noticed.
+    /// A `uint32` on the wire. It is read as a `u64`, so that numbers above the range of `uint32` are detected.
     #[prost(uint64, tag = "3")]
     pub hits_addend: u64,
 }
@@ -21,7 +21,7 @@ pub struct RateLimitRequest {
 pub struct Descriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit for this descriptor, which overrides the configured one.
+    /// A limit for this descriptor, which overrides the configured limit.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimit>,
     /// Replaces the `hits_addend` of the request.

@@ -47,7 +47,7 @@ impl ProtoDuration {
     }
 }
 
-/// `google.protobuf.Struct`, limited to numbers and texts.
+/// `google.protobuf.Struct`, limited to numbers and text.
 #[derive(Clone, PartialEq, Message)]
 pub struct Struct {
     #[prost(message, repeated, tag = "1")]
@@ -86,7 +86,7 @@ impl Struct {
         self.with(name, StructureKind::Number(number))
     }
 
-    /// Adds a text.
+    /// Adds text.
     #[must_use]
     pub fn text(self, name: &'static str, text: impl Into<Bytes>) -> Struct {
         self.with(name, StructureKind::Text(text.into()))
@@ -100,7 +100,7 @@ impl Struct {
 }
 
 impl Value {
-    /// The text of the value, or an empty text if the value is something else.
+    /// The text of the value, or empty text if the value is something else.
     pub fn text(&self) -> &[u8] {
         if let Some(StructureKind::Text(text)) = &self.kind { text } else { b"" }
     }

@@ -1,4 +1,4 @@
-//! ACK, the answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
+//! ACK, an agent's answer: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
 
 use crate::frame::LENGTH_BYTES;
 use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, cursor, varint};
@@ -29,7 +29,7 @@ impl Scope {
     }
 }
 
-/// A variable to set: the constant start of its action is encoded only once.
+/// A variable to set. The constant start of its action is encoded only once.
 ///
 /// HAProxy puts the scope and its `option var-prefix` before the name: `verdict` in scope `Txn` becomes
 /// `txn.slowlane.verdict`. The whole name may have up to 63 characters.
@@ -119,14 +119,14 @@ pub struct Ack<'a> {
 impl<'a> Ack<'a> {
     /// Starts an ACK at the end of `out`.
     ///
-    /// An ACK must have an action before it is finished: after an ACK without one, HAProxy 3.1 keeps the request
-    /// waiting until the timeout.
+    /// An ACK must have an action before it is finished: after an ACK without an action, HAProxy 3.1 keeps
+    /// the request waiting until the timeout.
     #[inline]
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> EmptyAck<'_> {
         EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::ACK, stream_id, frame_id)) }
     }
 
-    /// Decodes a frame of the kind `Ack`.
+    /// Decodes a frame of the kind `ACK`.
     ///
     /// # Errors
     /// The frame is fragmented. Its kind is not checked.
@@ -136,8 +136,8 @@ impl<'a> Ack<'a> {
         Ok(Ack { stream_id, frame_id, payload: frame.payload })
     }
 
-    /// The actions. The iterator ends with the error of the first invalid one; as in HAProxy, the actions before it
-    /// remain valid.
+    /// The actions. The iterator ends with the error of the first invalid action; as in HAProxy, the actions
+    /// before it remain valid.
     pub fn actions(self) -> impl Iterator<Item = Result<Action<'a>, Error>> {
         cursor::each(self.payload, Action::decode)
     }
@@ -159,7 +159,7 @@ impl<'o> EmptyAck<'o> {
 
 /// An unfinished ACK at the end of a buffer.
 ///
-/// It must not exceed the agreed frame size. A few short variables fit into the 256 bytes that every HAProxy accepts.
+/// It must not exceed the agreed frame size. A few short variables fit in the 256 bytes that every HAProxy accepts.
 #[derive(Debug)]
 #[must_use = "a frame has no length until it is finished"]
 pub struct AckWriter<'o> {
@@ -182,8 +182,8 @@ impl AckWriter<'_> {
 /// The maximum size of a short ACK. It is below the 256 bytes that every HAProxy accepts.
 const BYTES_MAX: usize = 192;
 
-/// An ACK that is built from constant bytes and numbers. This is faster than [`Ack::begin`], with which each variable
-/// is encoded.
+/// An ACK that is built from constant bytes and numbers. This is faster than [`Ack::begin`], which encodes
+/// each variable.
 ///
 /// ```
 /// use spop::{Ack, Data, Scope, ShortAck, Variable};

@@ -14,8 +14,8 @@ use crate::{AgentHello, Disconnect, Error, FRAME_BYTES_MIN, Frame, HaproxyHello,
 
 /// The capabilities that the agent announces.
 ///
-/// `async` allows an ACK on another connection; this agent always answers on the same one. `fragmentation` is for
-/// messages longer than a frame, which this agent does not need.
+/// `async` allows an ACK on another connection; this agent always answers on the same connection.
+/// `fragmentation` is for messages longer than a frame, which this agent does not need.
 const CAPABILITIES: &str = "pipelining";
 
 /// The state of one connection. It has no socket: it takes frames, and appends the bytes to send to a buffer.
@@ -72,7 +72,7 @@ pub struct Close {
     /// If the agent closed earlier, HAProxy up to 3.0 would retry at once while a request waits, thousands of times a
     /// second.
     pub late: bool,
-    /// The error on HAProxy's side. `None` after its DISCONNECT, whatever the status, and after a health check.
+    /// The error on HAProxy's side. `None` after HAProxy's DISCONNECT, whatever the status, and after a health check.
     pub error: Option<Error>,
 }
 
@@ -118,14 +118,14 @@ impl Connection {
         }
     }
 
-    /// Adds `name` to the capabilities of the answer if the other side's hello offers it too, as a tool that looks for
+    /// Adds `name` to the capabilities of the answer if the other side's hello also offers it, as a tool that looks for
     /// this agent does. HAProxy never offers the name, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
     #[must_use]
     pub fn named(self, name: &'static str) -> Connection {
         Connection { name, ..self }
     }
 
-    /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY, or after a timeout.
+    /// Ends the connection after an error from `Frame::cut`, an error in a NOTIFY, or a timeout.
     #[cold]
     pub fn refuse(&mut self, error: Error, out: &mut Vec<u8>) -> Close {
         let late = self.state == ConnectionState::AwaitingHello;
@@ -136,7 +136,7 @@ impl Connection {
 
     /// Ends the connection from the agent's side.
     ///
-    /// Call it after the last answer: HAProxy then closes, and its later messages are ignored.
+    /// Call this after the last answer: HAProxy then closes the connection, and its later messages are ignored.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         self.disconnect(Disconnect::NORMAL, out);
     }
@@ -149,7 +149,7 @@ impl Connection {
             // A side that has sent its DISCONNECT ignores all frames except the other side's DISCONNECT (3.2.8).
             (ConnectionState::Closing, _) => Ok(Step::Continue),
 
-            // Only agents send these (3.2.2).
+            // Only agents send these frames (3.2.2).
             (_, Kind::AGENT_HELLO | Kind::AGENT_DISCONNECT | Kind::ACK) => Err(Error::AgentFrame),
 
             // There is only one HELLO, the first frame (3.2.4).
@@ -159,7 +159,7 @@ impl Connection {
 
             (ConnectionState::Established, Kind::NOTIFY) => Notify::decode(frame).map(Step::Notify),
 
-            // A further part of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
+            // Another part of a fragmented payload, which only agents that announce `fragmentation` receive (3.2.1).
             (ConnectionState::Established, Kind::UNSET) => Err(Error::Fragmented),
 
             // Unknown frames may be skipped (3.2.2).

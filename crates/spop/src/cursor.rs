@@ -72,8 +72,8 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// A string with its length before it: `<LENGTH:varint><BYTES>` (SPOE.txt 3.1). It may contain any bytes, and may be
-    /// empty.
+    /// A string, preceded by its length: `<LENGTH:varint><BYTES>` (SPOE.txt 3.1). It may contain any bytes,
+    /// and may be empty.
     #[inline(always)]
     pub(crate) fn string(&mut self) -> Result<&'a [u8], ReadError> {
         let length = self.varint()?;

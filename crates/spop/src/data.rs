@@ -1,4 +1,4 @@
-//! Typed data, the values of arguments, variables and KV-LIST items; and these items, each a name with its value.
+//! Typed data: the values of arguments, variables and KV-LIST items. Also the KV-LIST items, each a name with a value.
 //!
 //! ```text
 //!  bit  7 6 5 4   3 2 1 0
@@ -25,8 +25,8 @@ const BIN: u8 = 9;
 
 /// TYPED-DATA (SPOE.txt 3.1), borrowed from its frame.
 ///
-/// HAProxy sends NULL (no value), BOOL, INT64, IPV4, IPV6, STR and BIN. Hellos and disconnects hold UINT32 as well.
-/// To send a number to HAProxy, use INT64: HAProxy reads integers of all types as 64 bits.
+/// HAProxy sends NULL (no value), BOOL, INT64, IPV4, IPV6, STR and BIN. Hellos and disconnects also contain
+/// UINT32. To send a number to HAProxy, use INT64: HAProxy reads integers of all types as 64 bits.
 ///
 /// ```
 /// use spop::Data;
@@ -45,7 +45,7 @@ pub enum Data<'a> {
     Uint64(u64),
     Ipv4(Ipv4Addr),
     Ipv6(Ipv6Addr),
-    /// Text, not checked to be UTF-8.
+    /// Text, which need not be UTF-8.
     Str(&'a [u8]),
     Bin(&'a [u8]),
 }
@@ -97,7 +97,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Reads a value. Flags without a meaning for the type are ignored.
+    /// Reads a value. Flags that have no meaning for the type are ignored.
     ///
     /// The reserved types 10 to 15 are an error, because the length of their data is unknown.
     #[inline(always)] // Nearly all values are strings and IPv4 addresses.
@@ -133,7 +133,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Accepts a negative INT32 encoded in 32 or in 64 bits: SPOE.txt does not give the width, and both are in use.
+/// Accepts a negative INT32 encoded in 32 or 64 bits, because SPOE.txt does not give the width, and both are in use.
 #[inline]
 fn int32(raw: u64) -> Result<i32, Error> {
     match u32::try_from(raw) {
@@ -160,7 +160,7 @@ fn sized(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     encode_string(bytes, out);
 }
 
-/// Appends a string, with its length before it.
+/// Appends a string, preceded by its length.
 #[inline]
 pub fn encode_string(bytes: &[u8], out: &mut Vec<u8>) {
     varint::encode(bytes.len() as u64, out);

@@ -21,7 +21,7 @@ const MESSAGE_BYTES_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
     pub status: Status,
-    /// The reason as text. It is cut to 255 bytes when it is encoded.
+    /// The reason, as text. Encoding cuts it to 255 bytes.
     pub message: &'a [u8],
 }
 
@@ -30,7 +30,7 @@ impl<'a> Disconnect<'a> {
     pub const NORMAL: Disconnect<'static> =
         Disconnect { status: Status::NORMAL, message: Status::NORMAL.description().as_bytes() };
 
-    /// Decodes a frame of the kind `HaproxyDisconnect` or `AgentDisconnect`.
+    /// Decodes a frame of the kind `HAPROXY_DISCONNECT` or `AGENT_DISCONNECT`.
     ///
     /// Both items are mandatory in the protocol. As in HAProxy, a missing status becomes 99 (unknown), and a missing
     /// message is empty.

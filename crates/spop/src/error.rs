@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// An error of the sender. Its text and status code are sent back in a DISCONNECT.
+/// An error made by the sender. The error's text and status code are sent back in a DISCONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     #[error("frame of {bytes} bytes: at most {bytes_max} are allowed")]
@@ -46,7 +46,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The status code of SPOE.txt 3.5.
+    /// The status code for the error, from SPOE.txt 3.5.
     ///
     /// ```
     /// use spop::{Error, ReadError, Status};
@@ -76,7 +76,7 @@ pub enum ReadError {
     VarintRange,
 }
 
-/// A status code, usually one of SPOE.txt 3.5. Other codes may arrive: agents may define their own.
+/// A status code, usually one of SPOE.txt 3.5. Other codes may arrive, because agents may define their own.
 ///
 /// ```
 /// use spop::Status;
@@ -109,7 +109,7 @@ impl Status {
 
     /// The status itself if SPOE.txt 3.5 defines it, otherwise 99 (unknown).
     ///
-    /// Use it for metric labels: the sender can choose any number as status.
+    /// Use it for metric labels, because the sender can choose any number as its status.
     ///
     /// ```
     /// use spop::Status;

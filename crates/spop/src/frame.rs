@@ -12,7 +12,7 @@ use crate::{Cursor, Error, varint};
 /// Every agent and HAProxy must accept frames of this length, so it is the lowest limit (SPOE.txt 3.2).
 pub const FRAME_BYTES_MIN: u32 = 256;
 
-/// The size of the length field, which the length does not include.
+/// The size of the length field. The length does not include the field itself.
 pub(super) const LENGTH_BYTES: usize = 4;
 
 /// One frame, borrowed from the read buffer.
@@ -25,8 +25,8 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// The first frame of `bytes`, and its length in bytes, including the length field; `None` if it is incomplete.
     ///
-    /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known. The caller never
-    /// has to store a frame that is too large.
+    /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known, so the
+    /// caller never has to store a frame that is too large.
     ///
     /// ```
     /// use spop::{Frame, Kind};
@@ -72,8 +72,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The name of another protocol that begins with these bytes, for a clearer error. Read as a length, these bytes are
-/// too large anyway.
+/// The name of another protocol that begins with these bytes, for a clearer error. As a length, these bytes
+/// would be too large anyway.
 fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     match first {
         b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {
@@ -85,7 +85,7 @@ fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     }
 }
 
-/// The length of the shortest head: each id takes one byte.
+/// The length of the shortest head, in which each id takes one byte.
 const HEAD_BYTES_MIN: u32 = 7;
 
 /// The type of a frame (SPOE.txt 3.2.2). SPOP 2.0 defines only the types below.
@@ -93,7 +93,7 @@ const HEAD_BYTES_MIN: u32 = 7;
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// A further part of a fragmented payload.
+    /// Another part of a fragmented payload.
     pub const UNSET: Kind = Kind(0);
     pub const HAPROXY_HELLO: Kind = Kind(1);
     pub const HAPROXY_DISCONNECT: Kind = Kind(2);
@@ -108,13 +108,13 @@ impl Kind {
 pub struct Head {
     pub kind: Kind,
     pub flags: u32,
-    /// The stream within the connection. HAProxy numbers streams from 0, and from 1 since 3.1.
+    /// The stream within the connection. HAProxy numbers streams from 0 or, since 3.1, from 1.
     pub stream_id: u64,
     pub frame_id: u64,
 }
 
 impl Head {
-    /// Set on the last frame of a payload, so on every frame that the agent sends.
+    /// Set on the last frame of a payload, and therefore on every frame that the agent sends.
     pub const FIN: u32 = 0x1;
 
     /// Cancels a payload that was sent in part. The other bits of the flags are reserved.
@@ -125,7 +125,7 @@ impl Head {
         Head { kind, flags: Head::FIN, stream_id, frame_id }
     }
 
-    /// The head of a hello or a disconnect, which belong to the connection and not to a stream.
+    /// The head of a hello or a disconnect, which belongs to the connection, not to a stream.
     pub const fn of_connection(kind: Kind) -> Head {
         Head::new(kind, 0, 0)
     }
@@ -154,8 +154,8 @@ impl Head {
         if self.flags & Head::FIN == 0 { Err(Error::Fragmented) } else { Ok(()) }
     }
 
-    /// Checks a hello or disconnect: it is not fragmented, and its stream-id and frame-id are 0 (3.2.4, 3.2.5, 3.2.8,
-    /// 3.2.9).
+    /// Checks that a hello or disconnect is not fragmented, and that its stream-id and frame-id are 0 (3.2.4,
+    /// 3.2.5, 3.2.8, 3.2.9).
     pub(super) fn expect_of_connection(self) -> Result<(), Error> {
         self.expect_whole()?;
         if (self.stream_id, self.frame_id) == (0, 0) { Ok(()) } else { Err(Error::UnexpectedId) }

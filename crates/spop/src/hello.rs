@@ -16,15 +16,15 @@ const VERSION_2_0: &[u8] = b"2.0";
 /// HAPROXY-HELLO, the first frame on a connection (SPOE.txt 3.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HaproxyHello<'a> {
-    /// Comma-separated `Major.Minor`, as sent; `2.0` since HAProxy 1.9.
+    /// Comma-separated versions, each `Major.Minor`, as sent; `2.0` since HAProxy 1.9.
     pub supported_versions: &'a [u8],
     /// The maximum length of a frame that HAProxy accepts, at least 256 bytes. HAProxy's default is 16380.
     pub frame_bytes_max: u32,
     /// Comma-separated, as sent.
     pub capabilities: &'a [u8],
-    /// Identifies a SPOE filter of a HAProxy process and, up to HAProxy 3.0, its thread. `None` for a health check.
+    /// Identifies a SPOE filter of a HAProxy process and, up to HAProxy 3.0, the thread. `None` for a health check.
     pub engine_id: Option<&'a [u8]>,
-    /// The connection is a health check, which ends after the hello of the agent.
+    /// The connection is a health check, which ends after the agent's hello.
     pub healthcheck: bool,
 }
 
@@ -47,9 +47,9 @@ impl<'a> HaproxyHello<'a> {
         }
     }
 
-    /// Decodes a frame of the kind `HaproxyHello`.
+    /// Decodes a frame of the kind `HAPROXY_HELLO`.
     ///
-    /// Items may have any order. The last of several items with the same name counts, and unknown ones are skipped.
+    /// Items may be in any order. If several have the same name, the last is used; unknown items are skipped.
     /// Capabilities are mandatory in the protocol, but nothing here depends on them, so missing ones count as empty.
     ///
     /// # Errors
@@ -100,12 +100,12 @@ impl<'a> HaproxyHello<'a> {
 pub struct AgentHello<'a> {
     /// The maximum length of frames for both sides: at least 256 bytes, at most the length that HAProxy offers.
     pub frame_bytes_max: u32,
-    /// Comma-separated. With `pipelining`, HAProxy may send the next NOTIFY before it has an ACK.
+    /// Comma-separated. With `pipelining`, HAProxy may send the next NOTIFY before it receives an ACK.
     pub capabilities: &'a [u8],
 }
 
 impl<'a> AgentHello<'a> {
-    /// Decodes a frame of the kind `AgentHello`, with the same checks as HAProxy.
+    /// Decodes a frame of the kind `AGENT_HELLO`, with the same checks as HAProxy.
     ///
     /// # Errors
     /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or a version or frame size that
@@ -129,8 +129,8 @@ impl<'a> AgentHello<'a> {
         Ok(AgentHello { frame_bytes_max, capabilities: capabilities.unwrap_or_default() })
     }
 
-    /// Appends the frame. Send it in one write: HAProxy 3.1 to 3.2.22 drops the connection if a hello arrives in two
-    /// parts.
+    /// Appends the frame. Send it in one write, because HAProxy 3.1 to 3.2.22 drops the connection if a hello
+    /// arrives in two parts.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let frame = FrameWriter::begin(out, Head::of_connection(Kind::AGENT_HELLO));
         encode_item(VERSION, Data::Str(VERSION_2_0), frame.out);
@@ -149,7 +149,7 @@ fn announces_2_0(versions: &[u8]) -> bool {
     })
 }
 
-/// Accepts any integer type. A number over 32 bits becomes the largest 32-bit number.
+/// Accepts any integer type. A number of more than 32 bits becomes the largest 32-bit number.
 fn frame_bytes_max(value: Option<Data<'_>>) -> Result<u32, Error> {
     let bytes = value.ok_or(Error::NoFrameSize)?.to_i64().ok_or(Error::BadFrameSize)?;
     match u32::try_from(bytes.min(u32::MAX.into())) {

@@ -111,7 +111,7 @@ pub use hello::{AgentHello, HaproxyHello};
 pub use names::Names;
 pub use notify::{Message, Messages, Notify, NotifyWriter};
 
-/// Runs the examples of the README.
+/// Runs the examples in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,14 +1,14 @@
-//! The remembered names of a message's arguments: HAProxy sends the same names in the same order each time.
+//! The names of a message's arguments, remembered because HAProxy sends the same names in the same order each time.
 
 use crate::{Cursor, Error};
 
-/// The maximum number of names to remember: those of the first arguments of a message.
+/// The maximum number of names to remember: the names of a message's first arguments.
 const NAMES_MAX: usize = 16;
 
-/// The size of the word in which a name, with its length before it, is compared in one step.
+/// The size of the word in which a name, preceded by its length, is compared in one step.
 const WORD_BYTES: usize = 16;
 
-/// The names of the last message of a connection, each with a tag: the reader's own data about the name.
+/// The names in a connection's last message, each with a tag: the reader's own data about the name.
 ///
 /// ```
 /// use spop::{Data, Error, Frame, Names, Notify};
@@ -81,7 +81,7 @@ impl<T: Copy> Names<T> {
 }
 
 impl<T> Slot<T> {
-    /// Whether `bytes` begin with the slot's name. There must be at least 8 bytes, or 16 if the name has more than 7.
+    /// Whether `bytes` begin with the slot's name. False for fewer than 8 bytes, or than 16 if the name has over 7.
     #[inline(always)]
     fn is_at(&self, bytes: &[u8]) -> bool {
         if self.length <= size_of::<u64>() {
@@ -111,7 +111,7 @@ impl<T> Slot<T> {
         }
         let mask = if fits { u128::MAX >> (8 * (WORD_BYTES - length)) } else { 0 };
         let word = if fits { u128::from_le_bytes(first) } else { 1 };
-        // Near the end of a frame, a known name also comes here, and keeps its tag.
+        // Near the end of a frame, a known name is also read here, and keeps its tag.
         if (word, mask) != (self.word, self.mask) || !fits {
             *self = Slot { word, mask, length, tag: None };
         }

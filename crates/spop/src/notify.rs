@@ -37,7 +37,7 @@ pub struct Notify<'a> {
 }
 
 impl<'a> Notify<'a> {
-    /// Decodes a frame of the kind `Notify`. The payload is decoded later, by [`Messages`].
+    /// Decodes a frame of the kind `NOTIFY`. The payload is decoded later, by [`Messages`].
     ///
     /// # Errors
     /// The frame is fragmented. Its kind is not checked.
@@ -62,8 +62,8 @@ impl<'a> Notify<'a> {
 
 /// Reads the payload of a NOTIFY once, from start to end.
 ///
-/// A message has no length: the next one follows its last argument. An error may come after valid arguments, so read
-/// the whole payload before you act on it.
+/// A message has no length field: the next message follows the last argument. An error may come after valid
+/// arguments, so read the whole payload before you act on it.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: Cursor<'a>,

@@ -5,11 +5,11 @@
 //!   from        240   2 bytes   1111XXXX 0XXXXXXX
 //!   from       2288   3 bytes   1111XXXX 1XXXXXXX 0XXXXXXX
 //!   from     264432   4 bytes   1111XXXX 1XXXXXXX 1XXXXXXX 0XXXXXXX
-//!   …                 …         each further byte carries 7 bits more
+//!   …                 …         each additional byte carries 7 more bits
 //!   to   2^64 - 1    10 bytes
 //! ```
-//! The lowest bits come first. The numbers of each length begin where those of the next shorter length end, so every
-//! number has exactly one encoding.
+//! The lowest bits come first. The numbers of each length begin where the numbers of the next shorter length
+//! end, so every number has exactly one encoding.
 
 use crate::ReadError;
 
@@ -19,7 +19,7 @@ pub const BYTES_MAX: usize = 10;
 /// Numbers below this take a single byte.
 const ONE_BYTE_END: u64 = 0xf0;
 
-/// A byte after the first ends the number if it is below this.
+/// A byte after the first ends the number if it is below this value.
 const LAST_BYTE_END: u64 = 0x80;
 
 /// Appends `value`.
@@ -40,7 +40,7 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a number of two bytes or more. Reserves room for the longest encoding: one check instead of one per byte.
+/// Encodes a number of two bytes or more. Room for the longest encoding is reserved at once, not per byte.
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);
@@ -75,12 +75,12 @@ fn write_long(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     write_longer(value, rest, bytes)
 }
 
-/// Writes all bytes at once. Those after the first are digits in base 128, lowest first, and all but the last have bit
-/// 7 set.
+/// Writes all bytes at once. The bytes after the first are digits in base 128, lowest first, and all but the
+/// last have bit 7 set.
 #[inline(never)]
 fn write_longer(value: u64, rest: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     let estimate = (u64::BITS - (rest | 1).leading_zeros()).div_ceil(7) as usize;
-    // The numbers of a length begin where those of the length below end.
+    // The numbers of a length begin where the numbers of the next shorter length end.
     let later = if rest < FIRST_OF_LENGTH[estimate] { estimate - 1 } else { estimate };
     let digits = rest - FIRST_OF_LENGTH[later];
     let is_followed = (1_u128 << (8 * (later - 1))) as u64;
@@ -112,7 +112,7 @@ const fn spread(bits: u64) -> u64 {
 
 /// The number at the start of `bytes`, and its length in bytes, at most [`BYTES_MAX`].
 ///
-/// Numbers of more than 64 bits are an error, unlike in HAProxy's own decoder, which has no limit. A further byte
+/// Numbers of more than 64 bits are an error, unlike in HAProxy's own decoder, which has no limit. A byte
 /// after the tenth would have a weight of at least 2^67.
 ///
 /// ```
@@ -121,7 +121,7 @@ const fn spread(bits: u64) -> u64 {
 /// ```
 ///
 /// # Errors
-/// The bytes end within the number, or it has more than 64 bits.
+/// The bytes end within the number, or the number has more than 64 bits.
 #[inline(always)]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), ReadError> {
     match bytes {

@@ -33,7 +33,7 @@ pub enum Address {
 pub struct AddressError(String);
 
 impl Address {
-    /// Whether only this machine can reach it. No name is resolved: among names, only `localhost` counts as local.
+    /// Whether only this machine can reach the address. Names are not resolved; only `localhost` counts as local.
     pub fn is_local(&self) -> bool {
         let Address::Tcp(text) = self else { return true };
         let host = split(text).map_or("", |(host, _)| host);
@@ -43,8 +43,8 @@ impl Address {
 }
 
 impl Address {
-    /// Whether a listener on one address prevents a listener on the other, judged by the text alone. Port 0 stands for
-    /// any free port, so it never collides.
+    /// Whether a listener on one address would prevent a listener on the other, judging by their text alone.
+    /// Port 0 stands for any free port, so it never collides.
     ///
     /// ```
     /// use slowlane_core::base::Address;

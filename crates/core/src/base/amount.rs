@@ -1,10 +1,10 @@
-//! Amounts of work in some unit, and the measures that a proxy reports at the end of a request.
+//! Amounts of work in some unit, and the measures that a proxy reports when a request ends.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// An amount in millionths of its unit: an amount of seconds is held in microseconds.
+/// An amount in millionths of its unit. For example, an amount in seconds is stored in microseconds.
 ///
 /// ```
 /// use slowlane_core::base::Amount;
@@ -23,7 +23,7 @@ pub enum AmountError {
     TooLarge,
 }
 
-/// The maximum length of a number: more digits than any amount needs.
+/// The maximum length of a number, in bytes. No amount needs as many.
 const TEXT_BYTES_MAX: usize = 40;
 
 impl Amount {
@@ -35,7 +35,7 @@ impl Amount {
     /// The number of millionths in one unit.
     pub const UNIT: u64 = 1_000_000;
 
-    /// An amount of this many millionths, cut to [`MAX`](Amount::MAX).
+    /// An amount of this many millionths, but no more than [`MAX`](Amount::MAX).
     pub const fn from_micros(micros: u64) -> Amount {
         if micros > Amount::MAX.0 { Amount::MAX } else { Amount(micros) }
     }
@@ -44,10 +44,10 @@ impl Amount {
         self.0
     }
 
-    /// Adds up a list such as `0.100, 0.020 : -`, which nginx writes after several attempts.
+    /// Adds up a list such as `0.100, 0.020 : -`, which nginx writes after contacting several upstream servers.
     ///
     /// # Errors
-    /// The errors of [`read`](Amount::read), for any part but `-`.
+    /// The errors of [`read`](Amount::read), for any part other than `-`.
     pub fn sum(list: &[u8]) -> Result<Amount, AmountError> {
         let parts = list.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
         let mut amounts = parts.filter(|part| *part != b"-").map(Amount::read);
@@ -55,11 +55,11 @@ impl Amount {
         sum.map(Amount::from_micros)
     }
 
-    /// Reads a decimal number: digits, and perhaps a point and more digits. Digits after the sixth decimal place are
-    /// dropped.
+    /// Reads a decimal number: digits, optionally followed by a point and more digits. Digits after the sixth
+    /// decimal place are dropped.
     ///
     /// # Errors
-    /// Any other text, as with a sign, an exponent or spaces; and a number above 2^40, or of more than 40 characters.
+    /// Text of another form (with a sign, an exponent or spaces), or a number above 2^40 or longer than 40 bytes.
     pub fn read(text: &[u8]) -> Result<Amount, AmountError> {
         let mut parts = text.splitn(2, |&byte| byte == b'.');
         let (whole, decimals) = (parts.next().unwrap_or_default(), parts.next());

@@ -1,4 +1,4 @@
-//! Addresses of clients: the notations in which proxies write them, and IPv6 addresses that carry IPv4 addresses.
+//! Clients' addresses: the notations in which proxies write them, and IPv6 addresses that carry IPv4 addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -8,8 +8,8 @@ const MAPPED: u128 = 0xffff;
 /// The first 96 bits of `64:ff9b::/96`, under which translators represent IPv4 addresses (RFC 6052, section 2.1).
 const TRANSLATED: u128 = 0x0064_ff9b << 64;
 
-/// The IPv4 address that an IPv6 address carries, if it is IPv4-mapped or has the well-known prefix of translators. Any
-/// other address stays as it is.
+/// The IPv4 address that an IPv6 address carries, if the latter is IPv4-mapped or has the translators'
+/// well-known prefix. Any other address is returned unchanged.
 ///
 /// ```
 /// use slowlane_core::base::canonical;
@@ -26,7 +26,7 @@ pub const fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether an address is one that a translator has made from an IPv4 address.
+/// Whether a translator has made this address from an IPv4 address.
 pub(crate) const fn is_translated(address: Ipv6Addr) -> bool {
     address.to_bits() >> 32 == TRANSLATED
 }
@@ -56,7 +56,7 @@ pub fn peer(text: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Reads an address with a port, brackets, a zone or blanks around it.
+/// Reads an address with a port, a zone, or surrounding brackets or blanks.
 #[cold]
 fn dressed(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches(|letter: char| letter.is_ascii_whitespace());

@@ -11,8 +11,8 @@ use crate::base::{Period, Timestamp};
 
 const DAY_S: u64 = 86_400;
 
-/// The offset of the wall clock from the clock of the process, in nanoseconds. The process updates it when the wall
-/// clock is set, so moments stay comparable, and only the calendar follows the wall clock.
+/// The wall clock's offset from the process's clock, in nanoseconds. The process updates the offset when the
+/// wall clock is set, so moments stay comparable, and only the calendar follows the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct WallShift(&'static AtomicI64);
 
@@ -24,7 +24,7 @@ impl WallShift {
         WallShift(cell)
     }
 
-    /// Converts a moment of the process to the wall clock.
+    /// Converts a moment on the process's clock to wall-clock time.
     pub fn wall(self, moment: Timestamp) -> Timestamp {
         moment.shifted(self.0.load(Relaxed))
     }
@@ -58,10 +58,10 @@ impl Calendar {
         Calendar { period, shift: WallShift::default() }
     }
 
-    /// The period that contains a moment of the process: its bounds as moments of the process, and its start on the
-    /// wall clock, which stays the same when the wall clock is set.
+    /// The period that contains a moment on the process's clock: the period's bounds on the process's clock,
+    /// and its start on the wall clock, which stays the same when the wall clock is set.
     pub fn around(self, now: Timestamp) -> (Range<Timestamp>, Timestamp) {
-        // Read only once, because it may change at any time.
+        // The offset is read only once, because it may change at any time.
         let shift = self.shift.0.load(Relaxed);
         let span = around(self.period, now.shifted(shift));
         let own = |wall: Timestamp| wall.shifted(shift.saturating_neg());
@@ -69,8 +69,8 @@ impl Calendar {
     }
 }
 
-/// The second, minute, hour, day or month of the calendar that contains a moment, in UTC. Periods of several seconds
-/// are counted from the beginning of 1970.
+/// The calendar second, minute, hour, day or month that contains a moment, in UTC. Other periods are counted
+/// from the beginning of 1970.
 ///
 /// ```
 /// use slowlane_core::base::{Period, Timestamp, date::around, date::written};

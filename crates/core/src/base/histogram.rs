@@ -1,7 +1,7 @@
 //! The bins of a histogram of whole numbers: the same number of bins for each power of two.
 
-/// The bin of a number. There are `each` bins per power of two; `each` is a power of two itself. Below twice `each`,
-/// every number has its own bin.
+/// The bin of a number. There are `each` bins per power of two; `each` is itself a power of two. Below twice
+/// `each`, every number has its own bin.
 ///
 /// ```
 /// use slowlane_core::base::histogram::{bin, bounds};

@@ -1,4 +1,4 @@
-//! Limits for held answers: how many, how long, and the answer when there are too many.
+//! Limits on held answers: how many are held, for how long, and the answer when there are too many.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum WhenFull {
     Deny,
 }
 
-/// `Retry-After`, in seconds, of a request that is denied because no more answers may be held.
+/// The `Retry-After`, in seconds, of a request that is denied because no more answers may be held.
 const WHEN_FULL_RETRY_S: u32 = 1;
 
 impl WhenFull {
@@ -31,11 +31,11 @@ impl WhenFull {
 /// The longest hold that the shipped HAProxy files allow: their `timeout processing` minus a second.
 pub const HOLD_SHIPPED: Duration = Duration::from_secs(20);
 
-/// The number of answers that may be held at once, their longest hold, and the answer to requests beyond that number.
+/// The number of answers that may be held at once, the longest hold, and the answer to any other request to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLimits {
     pub holds_max: usize,
-    /// The longest hold: longer delays are cut to it.
+    /// The longest hold. Longer delays are cut to this time.
     pub hold_max: Duration,
     pub when_full: WhenFull,
 }

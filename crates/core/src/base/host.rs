@@ -4,16 +4,16 @@ use std::net::Ipv6Addr;
 
 use crate::base::canonical;
 
-/// The longest name of a host, in bytes without a final dot (RFC 1035, section 2.3.4).
+/// The maximum length of a host name, in bytes, without a final dot (RFC 1035, section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// A host without its port. Names of the same host differ at most in case, so they are equal once in lower case.
+/// A host without its port. Two names of one host differ at most in case, so they are equal in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host<'a> {
     /// A name or an IPv4 address, as the client wrote it.
     Name {
         name: &'a [u8],
-        /// Whether it is in lower case already.
+        /// Whether the name is already in lower case.
         is_lower: bool,
     },
     /// An IPv6 address, in brackets or alone.
@@ -25,7 +25,7 @@ impl<'a> Host<'a> {
     /// optionally a port. Also reads an IPv6 address without brackets. None for anything else, such as a list.
     ///
     /// A name has labels of letters, digits, `-`, `_` and non-ASCII bytes, separated by single dots. RFC 3986 allows
-    /// more in a `reg-name`, but no DNS name uses it, and servers interpret it differently.
+    /// more characters in a `reg-name`, but no DNS name uses them, and servers interpret them differently.
     ///
     /// ```
     /// use slowlane_core::base::Host;
@@ -37,7 +37,7 @@ impl<'a> Host<'a> {
     /// ```
     #[inline]
     pub fn read(text: &'a [u8]) -> Option<Host<'a>> {
-        // Nearly always the text is a name in lower case. One pass without a branch detects that.
+        // The text is nearly always a lower-case name. One pass without a branch detects such a name.
         let (mut all, mut twins, mut before) = (0, 0, Byte::DOT);
         for &byte in text {
             let class = CLASSES[usize::from(byte)];
@@ -51,7 +51,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Reads a text that is more than a name: it is split at the first byte that cannot be part of a name.
+    /// Reads text that is more than a name. The text is split at the first byte that cannot be part of a name.
     #[cold]
     fn read_rest(text: &'a [u8]) -> Option<Host<'a>> {
         let (mut all, mut before) = (0, Byte::DOT);
@@ -82,7 +82,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Where the path begins in a text that joins a host and a path, as HAProxy's `base` does.
+/// The position of the path in text that joins a host and a path, like HAProxy's `base`.
 pub fn path_of_base(text: &[u8]) -> usize {
     text.iter().position(|byte| matches!(byte, b'/' | b'*')).unwrap_or(text.len())
 }
@@ -103,7 +103,7 @@ pub fn in_one_form(host: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     Some([&form, rest].concat())
 }
 
-/// Reads an IPv6 address without brackets. It is not a valid `Host` header, but HAProxy can send a bare address.
+/// Reads an IPv6 address without brackets. Such an address is not a valid `Host` header, but HAProxy can send one.
 fn ipv6(text: &[u8]) -> Option<Host<'static>> {
     Some(Host::Ipv6(std::str::from_utf8(text).ok()?.parse().ok()?))
 }

@@ -1,4 +1,4 @@
-//! The verdicts of the SLOs of one request.
+//! The verdicts of a request's SLOs.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::base::{COUNTED_MAX, Key, SloId, Timestamp, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
     pub slo: SloId,
-    /// The key that counted the request.
+    /// The key under which the request was counted.
     pub key: Key,
     pub verdict: Verdict,
-    /// The number of further requests or of whole units of work that would pass at once, or
+    /// How many more requests or whole units of work would pass at once, or
     /// [`UNCOUNTED`](crate::base::UNCOUNTED).
     pub remaining: u32,
     /// The amount that the SLO charges: a number of requests, or grains of work.
@@ -22,7 +22,7 @@ pub struct Judged {
     pub assurance: Assurance,
 }
 
-/// When an SLO learns the end of a request.
+/// When an SLO learns of a request's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ends {
     /// Never: the SLO counts the request once, when it arrives.
@@ -48,7 +48,7 @@ impl Ends {
 pub struct Assurance {
     /// Whether the assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
     pub carries: bool,
-    /// Whether the assured rate of an earlier SLO overrules this verdict. The verdict is counted, but does not decide.
+    /// Whether the assured rate of an earlier SLO overrules this verdict. The verdict is counted but has no effect.
     pub is_carried: bool,
 }
 
@@ -78,8 +78,8 @@ impl Judged {
     }
 }
 
-/// The maximum number of SLOs for one request: the SLOs of a chain, and those that lookups add.
+/// The maximum number of SLOs for one request: the SLOs of a chain, and the SLOs that lookups add.
 pub const JUDGED_MAX: usize = COUNTED_MAX;
 
-/// The maximum number of SLOs in a chain: a request's own, and two that `also=` adds.
+/// The maximum number of SLOs in a chain: a request's own SLO, and two that `also=` adds.
 pub const CHAIN_MAX: usize = 3;

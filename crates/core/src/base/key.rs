@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::{SipHasher13, SipHasher24};
 
-/// The key of an entry, in eight bytes: a `type binary len 8` key of a stick table.
+/// The eight-byte key of an entry, which fits a stick table with `type binary len 8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key(u64);
 
@@ -20,7 +20,7 @@ impl Key {
         self.0
     }
 
-    /// Reads sixteen hex digits, in upper or lower case: the text of `Display`.
+    /// Reads 16 hex digits in upper or lower case, such as the output of `Display`.
     ///
     /// ```
     /// use slowlane_core::base::Key;
@@ -47,8 +47,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The secret of the keyed hash, in 16 bytes. Without it, nobody can compute the key of a request, or find two
-/// requests with the same key.
+/// The 16-byte secret of the keyed hash. Without the secret, a client can neither compute a request's key nor
+/// find two requests with the same key.
 ///
 /// ```
 /// use slowlane_core::base::KeySecret;
@@ -69,7 +69,7 @@ impl KeySecret {
         KeySecret([bits as u64, (bits >> 64) as u64])
     }
 
-    /// Reads 16 bytes, or 32 hex digits with white space around them. None for anything else.
+    /// Reads 16 raw bytes, or 32 hex digits that white space may surround. None for anything else.
     pub fn read(text: &[u8]) -> Option<KeySecret> {
         if let Ok(bytes) = text.try_into() {
             return Some(KeySecret::from_bytes(bytes));
@@ -80,13 +80,13 @@ impl KeySecret {
         Some(KeySecret::from_bytes(bits.to_be_bytes()))
     }
 
-    /// The secret in 32 hex digits, for programs that share it.
+    /// The secret as 32 hex digits, for other programs that use the same secret.
     pub fn to_hex(self) -> String {
         let bits = u128::from(self.0[0]) | u128::from(self.0[1]) << 64;
         bits.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The seal of a text that a proxy keeps and returns: it uses SipHash-2-4, unlike the keys of requests.
+    /// Seals text that a proxy keeps and returns. Unlike the keys of requests, the seal uses SipHash-2-4.
     pub fn seal(self, text: &[u8]) -> Key {
         let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
         hasher.write(b"seal");
@@ -94,7 +94,7 @@ impl KeySecret {
         Key(hasher.finish())
     }
 
-    /// The keyed hash itself. The input of a key begins with a digit or `:`, so the input of anything else must not.
+    /// The keyed hash itself. Input for a key begins with a digit or `:`, so no other input may begin with either.
     #[inline]
     pub fn hasher(self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0[0], self.0[1])
@@ -109,10 +109,10 @@ impl fmt::Debug for KeySecret {
 
 /// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
 ///
-/// The input is the type, the tag of the law's state (4 bytes, little-endian), then the parts. A type is one ASCII
-/// digit, or, from 10 on, `:` and two bytes, little-endian. Each part is its length (4 bytes, little-endian) and its
-/// bytes. The lengths distinguish `ab` + `c` from `a` + `bc`: a client cannot get the key of another client by moving a
-/// letter to the next field. Nor can a client find a collision without knowing the secret.
+/// The input consists of the type, the tag of the law's state (4 bytes, little-endian), and the parts. A type below 10
+/// is one ASCII digit; any other type is `:` and two bytes, little-endian. Each part consists of its length (4 bytes,
+/// little-endian) and its bytes. The lengths distinguish `ab` + `c` from `a` + `bc`, so a client cannot get another
+/// client's key by moving a letter to the next field. Nor can a client find a collision without knowing the secret.
 ///
 /// ```
 /// use slowlane_core::base::{KeyHasher, KeySecret};
@@ -132,7 +132,7 @@ pub struct KeyHasher {
     secret: KeySecret,
 }
 
-/// The size of the buffer: more than the input of nearly all keys.
+/// The size of the buffer, in bytes. The input of nearly every key fits.
 const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
@@ -180,7 +180,7 @@ impl KeyHasher {
         self
     }
 
-    /// Adds the 4 or 16 bytes of an address, so its spelling does not matter.
+    /// Adds an address as 4 or 16 bytes, so the address's spelling does not matter.
     #[inline]
     pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
         match address {
@@ -219,7 +219,7 @@ impl KeyHasher {
     }
 }
 
-/// Writes the type and the tag, and returns their length.
+/// Writes the type and the tag, and returns their total length.
 #[inline]
 fn head(input: &mut [u8], kind: u16, state_tag: u32) -> usize {
     let at = match u8::try_from(kind) {

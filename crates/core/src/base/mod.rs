@@ -1,4 +1,4 @@
-//! Values that every module may use: moments, keys, requests, verdicts and similar. They use no other module.
+//! Values that every module may use, such as moments, keys, requests and verdicts. They use no other module.
 
 mod address;
 mod amount;

@@ -26,8 +26,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of an address. `prefix` is in bits; if it exceeds the length of the address, the network is the
-    /// whole address.
+    /// The network of an address. If `prefix`, in bits, exceeds the address's length, the network is that
+    /// single address.
     pub fn of(address: IpAddr, prefix: u8) -> Network {
         let address = match address {
             IpAddr::V4(v4) => IpAddr::V4(v4 & v4_mask(prefix)),
@@ -46,7 +46,7 @@ impl Network {
         self.prefix
     }
 
-    /// Whether an address is in this network. IPv4-mapped IPv6 counts as IPv4.
+    /// Whether an address is in this network. An IPv4-mapped IPv6 address counts as IPv4.
     ///
     /// ```
     /// use slowlane_core::base::Network;
@@ -73,8 +73,8 @@ pub enum NetworkError {
     NotFirst { text: String, network: Network },
 }
 
-/// Reads an address or `address/length`. A network must be written with its first address: bits set beyond the length
-/// usually mean that the length is wrong. A network of IPv4-mapped addresses becomes one of IPv4.
+/// Reads an address or `address/length`. A network must be written with its first address, because bits set beyond the
+/// length usually mean that the length is wrong. A network of IPv4-mapped addresses becomes an IPv4 network.
 ///
 /// ```
 /// use slowlane_core::base::Network;
@@ -100,7 +100,7 @@ impl FromStr for Network {
     }
 }
 
-/// Reads an address, `address/length`, or for IPv4 `address/mask`.
+/// Reads an address, `address/length`, or, for IPv4 only, `address/mask`.
 pub(crate) fn read(text: &[u8]) -> Option<(IpAddr, u8)> {
     let text = std::str::from_utf8(text).ok()?;
     let (address, length) = text.rsplit_once('/').map_or((text, None), |(one, two)| (one, Some(two)));
@@ -119,7 +119,7 @@ fn mask_length(mask: Ipv4Addr) -> Option<u8> {
     (ones + mask.to_bits().trailing_zeros().min(32) == 32).then_some(ones as u8)
 }
 
-/// A network of IPv4-mapped addresses becomes one of IPv4, as the addresses of connections do.
+/// Converts a network of IPv4-mapped addresses to an IPv4 network, as the addresses of connections are converted.
 pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
     match (address.to_canonical(), address) {
         (v4 @ IpAddr::V4(_), IpAddr::V6(_)) if prefix >= 96 => (v4, prefix - 96),
@@ -127,9 +127,9 @@ pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
     }
 }
 
-/// The network in the form in which requests carry addresses: a network of translated addresses becomes the IPv4
-/// network that it stands for. None for the whole prefix of translators: it would become all of IPv4, and match every
-/// IPv4 client.
+/// Converts a network to the form in which requests carry addresses: a network of translated addresses
+/// becomes the corresponding IPv4 network. None for the translators' whole prefix, which would become all of
+/// IPv4 and match every IPv4 client.
 pub(crate) fn untranslated((address, prefix): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
     match address {
         IpAddr::V6(v6) if is_translated(v6) && prefix >= 96 => {
@@ -153,12 +153,12 @@ impl From<Network> for String {
     }
 }
 
-/// The netmask of the first `prefix` bits; all ones from 32 on.
+/// The netmask whose first `prefix` bits are set. From 32 on, all bits are set.
 pub fn v4_mask(prefix: u8) -> Ipv4Addr {
     Ipv4Addr::from_bits(!u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }
 
-/// The netmask of the first `prefix` bits; all ones from 128 on.
+/// The netmask whose first `prefix` bits are set. From 128 on, all bits are set.
 pub fn v6_mask(prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(!u128::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }

@@ -7,7 +7,7 @@
 //! ```
 //! The estimate settles where the share p of all costs lies below q. The step never falls below 1/32, so the estimate
 //! follows when costs change: at p = 0.9, it doubles within 36 larger costs. With larger steps, crowds would pass and
-//! wait in turn. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation method", 1951; for
+//! wait by turns. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation method", 1951; for
 //! streams: Q. Ma, S. Muthukrishnan and M. Sandler, "Frugal streaming for estimating quantiles", 2013.
 
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ const STEP_LAST: f32 = 1.0 / 32.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantile {
     log2: f32,
-    /// The number of costs so far.
+    /// The number of costs seen so far.
     seen: u32,
 }
 
@@ -67,7 +67,7 @@ impl Quantile {
         Quantile { log2: f32::from_bits((bits >> 32) as u32), seen: bits as u32 }
     }
 
-    /// Whether the estimate is one that [`observe`](Quantile::observe) can produce.
+    /// Whether [`observe`](Quantile::observe) can produce this estimate.
     pub fn is_sound(&self) -> bool {
         (0.0..=32.0).contains(&self.log2)
     }

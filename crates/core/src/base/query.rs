@@ -27,7 +27,7 @@ pub fn written<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = 
     query
 }
 
-/// The fields of a query, decoded. Fields without a value are dropped, as are those beyond [`FIELDS_MAX`].
+/// The fields of a query, decoded. Fields without a value are dropped, as are fields beyond [`FIELDS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query(pub Vec<(Vec<u8>, Vec<u8>)>);
 

@@ -1,8 +1,8 @@
 //! The quota of an SLO, for the header fields `RateLimit-Policy` and `RateLimit`.
 //!
-//! Both are defined by draft-ietf-httpapi-ratelimit-headers, revision 10. `RateLimit-Policy: "3001";q=100;w=2` means:
-//! the policy `3001` allows 100 requests in 2 seconds. `RateLimit: "3001";r=40;t=3` means: 40 requests are left, and
-//! more become available in 3 seconds.
+//! Both fields are defined by draft-ietf-httpapi-ratelimit-headers, revision 10. `RateLimit-Policy:
+//! "3001";q=100;w=2` means that the policy `3001` allows 100 requests in 2 seconds. `RateLimit:
+//! "3001";r=40;t=3` means that 40 requests are left, and more become available in 3 seconds.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::base::Rate;
 pub enum Quota {
     Window {
         requests: u64,
-        /// Whole seconds: the draft has no fractions.
+        /// In whole seconds, because the draft allows no fractions.
         window_s: u64,
     },
     Concurrent {
@@ -33,13 +33,13 @@ pub enum Quota {
 /// The name of a quota's unit.
 pub type QuotaUnit = ArrayString<UNIT_BYTES_MAX>;
 
-/// The longest name of a unit, in bytes.
+/// The maximum length of a unit's name, in bytes.
 pub(crate) const UNIT_BYTES_MAX: usize = 32;
 
 impl Quota {
-    /// The quota of a bucket: the smallest number of whole rate periods that allow at least `burst` requests.
+    /// The quota of a bucket: the smallest whole number of rate periods that allows at least `burst` requests.
     ///
-    /// `q` / `w` is exactly the rate, and the requests left never exceed `q`.
+    /// `q` / `w` is exactly the rate, and the number of requests left never exceeds `q`.
     ///
     /// ```
     /// use slowlane_core::base::Quota;
@@ -56,8 +56,8 @@ impl Quota {
         Quota::Window { requests: period * periods, window_s: period_s * periods }
     }
 
-    /// The quota of a window. A window with a fraction of a second is multiplied until it has none, and its requests
-    /// are multiplied as well.
+    /// The quota of a window. A window with a fraction of a second is multiplied, along with its requests,
+    /// until no fraction is left.
     ///
     /// ```
     /// use std::time::Duration;
@@ -77,7 +77,7 @@ fn common_divisor(one: u128, other: u128) -> u128 {
     if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
-/// The parameters of an item of `RateLimit-Policy`, without the name of the policy before them.
+/// The parameters of a `RateLimit-Policy` item, without the policy name that precedes them.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -88,8 +88,8 @@ impl fmt::Display for Quota {
     }
 }
 
-/// The longest item, in bytes: a name of up to six digits in quotes, two parameters with numbers of up to 20 digits,
-/// and a unit in quotes.
+/// The maximum length of an item, in bytes: a name of up to six digits in quotes, two parameters with numbers
+/// of up to 20 digits, and a unit in quotes.
 pub const POLICY_BYTES_MAX: usize = 64 + UNIT_BYTES_MAX + 6;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::{Network, canonical};
 
-/// The maximum number of fields in one request; further ones are ignored. The built-in types use three.
+/// The maximum number of fields in one request. Any more are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
 /// The value of a field. A request does not contain fields without a value.
@@ -18,12 +18,12 @@ pub enum Value<'a> {
     /// Any bytes, compared unchanged, whether UTF-8 or not.
     Text(&'a [u8]),
     Number(i64),
-    /// A host name with upper-case letters, equal to the name in lower case.
+    /// A host name with upper-case letters, which counts as equal to the name in lower case.
     Name(&'a [u8]),
     /// The text of a host field that is not a [`Host`](crate::base::Host), or the value of a derived field whose map
     /// cannot be searched.
     NoHost(&'a [u8]),
-    /// A host that is not in canonical form, and a path behind it. It is equal to the canonical form and the path.
+    /// A host that is not in canonical form, followed by a path. Equal to the canonical form followed by the path.
     Base {
         text: &'a [u8],
         /// Where the path begins.
@@ -64,12 +64,12 @@ impl<'a> Request<'a> {
         Request::default()
     }
 
-    /// Adds a field. The 33rd and later are dropped ([`FIELDS_MAX`]).
+    /// Adds a field. The 33rd and later fields are dropped ([`FIELDS_MAX`]).
     pub fn push(&mut self, name: &'a [u8], value: Value<'a>) {
         let _ = self.fields.try_push(Field { name, value });
     }
 
-    /// The first value with this name. `-` equals `_`: headers have `-` where variables have `_`.
+    /// The first value with this name. `-` equals `_`, because headers have `-` where variables have `_`.
     ///
     /// ```
     /// use slowlane_core::base::{Request, Value};

@@ -1,4 +1,4 @@
-//! The ruling: the answer to a proxy, from the law to the wire.
+//! The ruling: the answer to a proxy, in the one form that it has from the law to the wire.
 
 use std::ops::{Deref, DerefMut};
 
@@ -16,26 +16,26 @@ pub struct Ruling {
     pub key: Key,
     /// The moment of the decision.
     pub at: Timestamp,
-    /// The number of further requests that would pass at once: the minimum over all SLOs that count requests, or
-    /// [`UNCOUNTED`]. If an SLO that counts work decides, it is the work that is left under that SLO.
+    /// How many more requests would pass at once: the minimum over all SLOs that count requests, or
+    /// [`UNCOUNTED`]. If the SLO that decides counts work, this is the work that is left under that SLO.
     pub remaining: u32,
-    /// The number of requests that this one counts for.
+    /// The number of requests that this request counts as.
     pub cost: u32,
     pub slo: SloId,
 }
 
 const _: () = assert!(size_of::<Ruling>() == 48, "a batch of them is copied for every answer");
 
-/// The parts that few rulings have: several SLOs, a ticket, a turn, a block, a dry run.
+/// Parts that only a few rulings have: several SLOs, a ticket, a turn, a block, a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
-    /// The number of the request in the queue of its key, if its turn may still move. 0 if the delay is final.
+    /// The request's number in the queue of its key, if the request's turn may still move. 0 if the delay is final.
     pub turn: u64,
-    /// The block that refuses the request, if one does.
+    /// The block that refuses the request, if any.
     pub blocked: Option<Blocked>,
     judged: [Judged; JUDGED_MAX],
     judged_count: u8,
-    /// For each judgement: the number of the request in the key's open tickets, or 0.
+    /// For each judgement, the request's serial among the key's open tickets, or 0.
     serials: [u32; JUDGED_MAX],
 }
 
@@ -61,7 +61,7 @@ impl DerefMut for Decision {
 }
 
 impl Ruling {
-    /// A ruling whose verdict is not known yet: a law has yet to decide.
+    /// A ruling whose verdict a law has yet to decide.
     #[inline]
     pub(crate) fn unruled(key: Key, slo: SloId, cost: u32) -> Ruling {
         Ruling { verdict: Verdict::Pass, key, at: Timestamp::default(), remaining: UNCOUNTED, cost, slo }
@@ -86,23 +86,23 @@ impl Details {
         }
     }
 
-    /// The verdicts of all its SLOs.
+    /// The verdicts of all SLOs of the request.
     pub fn judged(&self) -> &[Judged] {
         &self.judged[..usize::from(self.judged_count)]
     }
 
-    /// The verdicts of SLOs that are a dry run.
+    /// The verdicts of dry-run SLOs.
     pub fn dry_runs(&self) -> impl Iterator<Item = &Judged> {
         self.judged().iter().filter(|judged| judged.is_dry_run)
     }
 
-    /// Whether one of its SLOs delays or denies the request, dry runs included.
+    /// Whether any SLO, including a dry run, delays or denies the request.
     pub fn is_throttled(&self) -> bool {
         self.judged().iter().any(|judged| judged.in_force() != Verdict::Pass)
     }
 
-    /// Whether an SLO counts the request until its end, and every such SLO learns the end only after the response has
-    /// been sent.
+    /// Whether an SLO counts the request until its end, and every such SLO learns of the end only after the
+    /// response has been sent.
     pub fn ends_with_stream(&self) -> bool {
         let mut ends = self.judged().iter().filter(|judged| judged.is_until_end()).peekable();
         ends.peek().is_some() && ends.all(|judged| judged.ends == Ends::WithStream)
@@ -128,7 +128,7 @@ impl Details {
 }
 
 impl Decision {
-    /// Combines one to [`JUDGED_MAX`] verdicts, the request's own SLO first; panics for any other number.
+    /// Combines one to [`JUDGED_MAX`] verdicts, the request's own SLO first. Panics on any other number of verdicts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,7 +193,7 @@ impl Decision {
         self.details.get_or_insert_with(|| Details::of_one(judged))
     }
 
-    /// A ruling of a batch with its details.
+    /// The decision that consists of a ruling of a batch and the ruling's details.
     pub fn with(ruling: &Ruling, details: Option<&Details>) -> Decision {
         Decision { ruling: *ruling, details: details.copied() }
     }
@@ -203,23 +203,23 @@ impl Decision {
         (&self.ruling, self.details.as_ref())
     }
 
-    /// The verdicts of SLOs that are a dry run.
+    /// The verdicts of dry-run SLOs.
     pub fn dry_runs(&self) -> impl Iterator<Item = &Judged> {
         self.details.iter().flat_map(Details::dry_runs)
     }
 
-    /// The verdicts of all its SLOs.
+    /// The verdicts of all SLOs of the request.
     pub fn judged(&self) -> ArrayVec<Judged, JUDGED_MAX> {
         let only = [self.ruling.judged()];
         self.details.as_ref().map_or(&only[..], Details::judged).iter().copied().collect()
     }
 
-    /// Whether one of its SLOs delays or denies the request, dry runs included.
+    /// Whether any SLO, including a dry run, delays or denies the request.
     pub fn is_throttled(&self) -> bool {
         self.details.as_ref().map_or(self.ruling.verdict != Verdict::Pass, Details::is_throttled)
     }
 
-    /// The number of the request in the queue of its key, if its turn may still move. 0 if the delay is final.
+    /// The request's number in the queue of its key, if the request's turn may still move. 0 if the delay is final.
     pub fn turn(&self) -> u64 {
         self.details.map_or(0, |details| details.turn)
     }
@@ -230,7 +230,7 @@ impl Decision {
         }
     }
 
-    /// The block that refuses the request, if one does.
+    /// The block that refuses the request, if any.
     pub fn blocked(&self) -> Option<Blocked> {
         self.details?.blocked
     }
@@ -241,8 +241,8 @@ impl Decision {
         }
     }
 
-    /// Changes the verdict of one of its SLOs. With a turn, that SLO decides, because the proxy asks for the turn by
-    /// that SLO's key.
+    /// Changes the verdict of one SLO. If `turn` is not 0, that SLO decides, because the proxy asks for the
+    /// turn by that SLO's key.
     pub fn revise(&mut self, place: usize, verdict: Verdict, turn: u64) {
         let (mut judged, blocked) = (self.judged(), self.blocked());
         judged[place].verdict = verdict;
@@ -260,7 +260,7 @@ impl Decision {
 
     /// The ticket that the proxy returns when the request ends.
     ///
-    /// `None` if the request was denied, if it costs nothing, or if no SLO counts it until its end.
+    /// `None` if the request was denied or costs nothing, or if no SLO counts it until its end.
     pub fn ticket(&self) -> Option<Ticket> {
         self.details.as_ref()?.ticket(&self.ruling)
     }
@@ -270,7 +270,7 @@ impl Decision {
         self.is_let_through() && self.details.as_ref().is_some_and(Details::is_until_end)
     }
 
-    /// Numbers the request for its ticket. `number` gives the serial under one SLO.
+    /// Numbers the request for its ticket. `number` returns the request's serial under one SLO.
     pub fn number(&mut self, mut number: impl FnMut(&Judged) -> u32) {
         let Some(details) = &mut self.details else { return };
         for place in 0..usize::from(details.judged_count) {
@@ -298,7 +298,7 @@ pub struct Blocked {
 /// The origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockedBy {
-    /// An operator, with the number of the block. It applies under every SLO.
+    /// An operator, with the number of the block, which applies under every SLO.
     Operator(u32),
     /// The option `block` of an SLO, with the blocked key.
     Slo(Key),
@@ -310,8 +310,8 @@ impl Blocked {
         self.until > now
     }
 
-    /// The remaining time of the block in whole seconds, rounded up: the `retry_after` of a request at `now`, at least
-    /// 1.
+    /// The remaining time of the block in whole seconds, rounded up, and at least 1: the `retry_after` of a
+    /// request at `now`.
     ///
     /// ```
     /// use slowlane_core::base::{Blocked, BlockedBy};
@@ -326,7 +326,7 @@ impl Blocked {
     }
 }
 
-/// The part of a decision that a proxy gets. It is much smaller than a decision, because the agent remembers replies.
+/// The part of a decision that a proxy gets. Replies are much smaller, because the agent remembers them.
 ///
 /// ```
 /// # use slowlane_core::base::{Assurance, Ends, Judged, Key, SloId, Timestamp};
@@ -343,9 +343,9 @@ impl Blocked {
 pub struct Reply {
     pub verdict: Verdict,
     pub slo: SloId,
-    /// The number of further requests that would pass at once.
+    /// How many more requests would pass at once.
     pub remaining: u32,
-    /// Present if an SLO counts the request until its end. Boxed, because few laws do so.
+    /// Present if an SLO counts the request until its end. Boxed, because few requests have a ticket.
     pub ticket: Option<Box<Ticket>>,
 }
 
@@ -362,7 +362,7 @@ pub const BATCH_MAX: usize = 32;
 /// The decisions on a batch, in the order of its requests.
 ///
 /// ```text
-/// rulings   │ 0 │ 1 │ 2 │ …        detailed   one bit for each ruling: 1 has details
+/// rulings   │ 0 │ 1 │ 2 │ …        detailed   one bit for each ruling, set if it has details
 /// details   │ of 1 │ …
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -398,14 +398,14 @@ impl Decisions {
         self.rulings.push(ruling);
     }
 
-    /// Stores the answer of a law in the ruling with this index.
+    /// Stores a law's answer in the ruling at this index.
     #[inline]
     pub fn rule(&mut self, place: usize, verdict: Verdict, remaining: u32, at: Timestamp) {
         let ruling = &mut self.rulings[place];
         (ruling.verdict, ruling.remaining, ruling.at) = (verdict, remaining, at);
     }
 
-    /// Stores a decision at an index. No decision after it may have details yet.
+    /// Stores a decision at an index. No later decision may have details yet.
     pub fn put(&mut self, place: usize, Decision { ruling, details }: Decision) {
         if let Some(details) = details {
             debug_assert_eq!(self.detailed >> place, 0, "details are in the order of their places");
@@ -435,7 +435,7 @@ impl Decisions {
         self.iter().map(|(ruling, details)| Decision::with(ruling, details))
     }
 
-    /// The decision on the only request of a batch; panics if there is none.
+    /// The decision on the only request of a batch. Panics if the batch is empty.
     pub fn only(&self) -> Decision {
         self.copies().next().expect("a batch of one has one decision")
     }

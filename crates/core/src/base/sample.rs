@@ -10,7 +10,7 @@ impl Sample {
     /// The middle of the range. With this sample, a random factor like ±10 % is exactly 1.
     pub const MIDDLE: Sample = Sample(0.5);
 
-    /// Uses the 53 high bits of `bits`: an `f64` holds 53 bits exactly.
+    /// Uses the high 53 bits of `bits`, because an `f64` represents 53 bits exactly.
     ///
     /// ```
     /// use slowlane_core::base::Sample;

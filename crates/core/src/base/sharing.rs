@@ -1,4 +1,4 @@
-//! The modes in which nodes can share an SLO, as the option `cluster=` names them.
+//! The modes in which nodes can share an SLO, with the names that the option `cluster=` uses.
 
 /// The mode in which the nodes of a cluster share an SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Cuts a long text after this many characters. `…` stands for the rest.
+/// Cuts long text after this many characters, and adds `…` in place of the rest.
 pub fn cut(mut text: String, chars_max: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(chars_max) {
         text.truncate(end);
@@ -39,7 +39,7 @@ pub fn cut(mut text: String, chars_max: usize) -> String {
 /// Invisible characters that Unicode classes as letters or symbols: Hangul fillers, and Braille without a dot.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// Escapes a character as the standard library does, and [`BLANK`] ones too, but no quotes or backslashes.
+/// Escapes a character as the standard library does. Also escapes [`BLANK`] characters, but no quotes or backslashes.
 fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match letter {
         '\\' | '"' | '\'' => f.write_char(letter),
@@ -48,7 +48,7 @@ fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Bytes as a safe text: [`Shown`] as a `String`.
+/// Bytes as safe text: [`Shown`] as a `String`.
 pub fn shown(bytes: impl AsRef<[u8]>) -> String {
     Shown(bytes.as_ref()).to_string()
 }
@@ -65,8 +65,8 @@ pub fn plural<C: Display + PartialEq + From<u8>>(count: C, noun: &str) -> String
 
 /// Aligns rows in columns, separated by `gap`. The first row holds the headings.
 ///
-/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right. Panics on a row
-/// with fewer cells than the first; further cells are left out.
+/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right.
+/// Panics on a row with fewer cells than the first; extra cells are left out.
 ///
 /// ```
 /// use slowlane_core::base::aligned;

@@ -1,4 +1,4 @@
-//! The number of an SLO, whose thousands are its type.
+//! The number of an SLO. The thousands of the number are the SLO's type.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub struct SloId(u32);
 
 impl SloId {
-    /// The SLO of a request for which no map names one.
+    /// The SLO of a request for which no map names an SLO.
     pub const DEFAULT: SloId = SloId(0);
 
     /// One more than the largest number.
@@ -28,7 +28,7 @@ impl SloId {
         if number < SloId::END { Some(SloId(number)) } else { None }
     }
 
-    /// The type, 0 to 999: it names the fields that make up the key.
+    /// The type, 0 to 999, which determines the fields that make up the key.
     pub const fn kind(self) -> u16 {
         (self.0 / 1000) as u16
     }

@@ -11,16 +11,16 @@ use crate::base::{Key, shown};
 /// The maximum number of fields in a target.
 pub const TARGET_FIELDS_MAX: usize = 8;
 
-/// The longest name of a field, in bytes.
+/// The maximum length of a field's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// The longest value of a field, in bytes. Longer values of requests match no target.
+/// The maximum length of a field's value, in bytes. Longer values in requests match no target.
 pub const VALUE_BYTES_MAX: usize = 256;
 
-/// The longest text of a target, in bytes: it assumes that every byte of every value is escaped.
+/// The maximum length of a target's text, in bytes, if every byte of every value is escaped.
 pub const TEXT_BYTES_MAX: usize = TARGET_FIELDS_MAX * (NAME_BYTES_MAX + 3 * VALUE_BYTES_MAX + 2);
 
-/// Bytes to escape besides those outside ASCII: all that are not visible, and the percent sign that begins an escape.
+/// Bytes to escape, besides all non-ASCII bytes: invisible characters, and the percent sign, which begins an escape.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// The name that stands for a key instead of a field.
@@ -36,7 +36,7 @@ pub enum Target {
     Key(Key),
 }
 
-/// Fields with their values, sorted by name. There is at least one.
+/// One or more fields with their values, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fields(Vec<(String, Vec<u8>)>);
 

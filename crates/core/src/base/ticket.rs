@@ -1,4 +1,4 @@
-//! A ticket: the proof that a request began, which the proxy returns at its end.
+//! A ticket: the proof that a request began, which the proxy returns when the request ends.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub const COUNTED_MAX: usize = 16;
 /// The SLOs that count a request until its end, and the moment at which the request began.
 ///
 /// The text is opaque to the proxy. It holds that moment in milliseconds, then the id, key, serial and cost of each
-/// SLO, then a seal: a keyed hash of the text before it. Without the secret, nobody can make or alter a ticket.
+/// SLO, then a seal: a keyed hash of the text before the seal. A ticket cannot be made or altered without the secret.
 ///
 /// ```
 /// use slowlane_core::base::{Key, KeySecret};
@@ -40,7 +40,7 @@ pub struct Ticket {
 pub struct Counted {
     pub slo: SloId,
     pub key: Key,
-    /// The request's serial among those of its key. 0 if there was no memory to store it.
+    /// The request's serial among the tickets of its key. 0 if there was no memory to store the ticket.
     pub serial: u32,
     /// The amount that the request was charged.
     pub cost: u32,
@@ -52,11 +52,11 @@ pub struct Counted {
 pub struct NoTicket;
 
 impl Ticket {
-    /// The maximum size of its text: a number of ten digits, and a seal of sixteen digits with its dash. Each SLO adds
-    /// six, sixteen, ten and ten digits with their separators.
+    /// The maximum size of a ticket's text, in bytes: a number of ten digits, and a seal of sixteen digits
+    /// with its dash. Each SLO adds six, sixteen, ten and ten digits with their separators.
     pub const TEXT_BYTES_MAX: usize = 10 + COUNTED_MAX * 46 + 17;
 
-    /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.
+    /// A ticket of one to [`COUNTED_MAX`] SLOs. Any more are left out.
     pub fn new(begun: Timestamp, counted: impl IntoIterator<Item = Counted>) -> Ticket {
         let counted = counted.into_iter().take(COUNTED_MAX).collect();
         Ticket { begun_ms: begun.ticks_ms(), counted }
@@ -73,12 +73,12 @@ impl Ticket {
         self.begun_ms
     }
 
-    /// Its text, sealed with `secret`.
+    /// The ticket's text, sealed with `secret`.
     pub fn sealed(&self, secret: KeySecret) -> Sealed<'_> {
         Sealed { ticket: self, secret }
     }
 
-    /// Reads a text that was [sealed](Ticket::sealed) with the same secret.
+    /// Reads text that was [sealed](Ticket::sealed) with the same secret.
     ///
     /// # Errors
     /// Any other text.
@@ -89,7 +89,7 @@ impl Ticket {
     }
 }
 
-/// A ticket as a text with its seal.
+/// A ticket that is displayed as its sealed text.
 #[derive(Clone, Copy, Debug)]
 pub struct Sealed<'t> {
     ticket: &'t Ticket,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-/// Shorter tokens could be guessed: 16 hex digits are 64 bits.
+/// The minimum length of a token. A shorter token could be guessed; 16 hex digits hold 64 bits.
 const LENGTH_MIN: usize = 16;
 
 /// A secret with which clients authenticate. It is compared in constant time and never logged.

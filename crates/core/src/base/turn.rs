@@ -1,4 +1,4 @@
-//! The turn of a held request: the moment at which it passes, which may move while it waits.
+//! The turn of a held request: the moment at which the request passes. The turn may move while the request waits.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::base::Timestamp;
 
-/// The turn of a held request. Its queue moves it, and a connection waits for it.
+/// The turn of a held request. The request's queue moves the turn, and a connection waits for it.
 ///
 /// ```
 /// use slowlane_core::base::{Timestamp, Turn};
@@ -19,11 +19,11 @@ use crate::base::Timestamp;
 #[derive(Debug)]
 pub struct Turn {
     due_ns: AtomicU64,
-    /// Wakes the holder of the answer when the turn moves.
+    /// Wakes the task that holds the answer when the turn moves.
     waker: Mutex<Option<Waker>>,
 }
 
-/// Stands for the moment of a request that is refused.
+/// The value of `due_ns` for a refused request.
 const REFUSED: u64 = u64::MAX;
 
 impl Turn {
@@ -31,12 +31,12 @@ impl Turn {
         Turn { due_ns: AtomicU64::new(due.as_nanos()), waker: Mutex::default() }
     }
 
-    /// The moment at which the request passes, as known now. None if the request is refused.
+    /// The moment at which the request passes, as currently known. None if the request is refused.
     pub fn due(&self) -> Option<Timestamp> {
         Some(self.due_ns.load(Relaxed)).filter(|&due_ns| due_ns != REFUSED).map(Timestamp::from_nanos)
     }
 
-    /// Moves the turn, and wakes the holder of the answer if the moment changes.
+    /// Moves the turn, and wakes the task that holds the answer if the moment changes.
     pub fn move_to(&self, due: Timestamp) {
         self.store(due.as_nanos().min(REFUSED - 1));
     }
@@ -46,7 +46,7 @@ impl Turn {
         self.store(REFUSED);
     }
 
-    /// Sets the task to wake when the turn moves.
+    /// Sets which task to wake when the turn moves.
     pub fn wake(&self, waker: Waker) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     }

@@ -17,10 +17,10 @@ pub enum Unit {
     Named(String),
 }
 
-/// The longest name of a unit, in bytes.
+/// The maximum length of a unit's name, in bytes.
 const NAME_BYTES_MAX: usize = UNIT_BYTES_MAX;
 
-/// The units of sizes, in bytes.
+/// The units of size, with the number of bytes in each.
 const BYTES: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1_000),
@@ -53,7 +53,7 @@ impl Unit {
         }
     }
 
-    /// The unit's name in the header `RateLimit-Policy`, where bytes have a name of their own.
+    /// The unit's name in the header `RateLimit-Policy`, which has its own name for bytes.
     pub(crate) fn quota_unit(&self) -> QuotaUnit {
         let name = if *self == Unit::Bytes { "content-bytes" } else { self.name() };
         QuotaUnit::from(name).expect("a name of a unit is short")
@@ -67,7 +67,7 @@ impl Unit {
         }
     }
 
-    /// Whether a proxy knows the cost only when it has sent the whole response.
+    /// Whether a proxy knows the cost only after sending the whole response.
     pub const fn is_of_stream(&self) -> bool {
         matches!(self, Unit::Seconds | Unit::Bytes)
     }
@@ -99,7 +99,7 @@ impl Unit {
         }
     }
 
-    /// The notation that [`read`](Unit::read) expects, in words.
+    /// A description of the notation that [`read`](Unit::read) expects.
     pub const fn expected(&self) -> &'static str {
         match self {
             Unit::Seconds => "a duration, like 20s or 500ms",
@@ -108,7 +108,7 @@ impl Unit {
         }
     }
 
-    /// The amount that the end of a request reports in this unit. A proxy may also give it as the bare cost.
+    /// The amount in this unit that a proxy reports when a request ends: the unit's measure, or else the cost.
     pub fn of(&self, ending: &Ending) -> Option<Amount> {
         let own = match self {
             Unit::Seconds => ending.seconds,

@@ -19,13 +19,13 @@ pub enum UnitError {
     DurationRange,
 }
 
-/// The highest rate. Its slot is 1 µs, so rounding to 1 ns is an error of at most 0.1 %.
+/// The highest rate. Its slot is 1 µs, so rounding the slot to 1 ns causes an error of at most 0.1 %.
 pub const RATE_MAX_PER_S: u64 = 1_000_000;
 
-/// The longest duration: more than a year is probably a mistake.
+/// The longest duration. More than a year is probably a mistake.
 pub const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// The units of a duration, in microseconds.
+/// The units of duration, with the number of microseconds in each.
 const UNITS: [(&str, u64); 6] = [
     ("us", 1),
     ("ms", 1_000),
@@ -35,7 +35,7 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
 ];
 
-/// The period in which a rate counts.
+/// The period over which a rate counts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     Second,
@@ -44,7 +44,7 @@ pub enum Period {
     Day,
     /// Thirty days, except where a law counts by the calendar.
     Month,
-    /// This many seconds, such as several days: `7d`.
+    /// Any other number of seconds, such as `7d`.
     Seconds(u32),
 }
 
@@ -57,7 +57,7 @@ impl Period {
         ("month", Period::Month),
     ];
 
-    /// The period with this name, or with this duration in whole seconds: `7d`.
+    /// The period with this name, or with this duration, like `7d`, if it is a whole number of seconds.
     pub fn named(name: &str) -> Option<Period> {
         let known = Period::NAMED.iter().find(|(known, _)| *known == name);
         known.map(|&(_, period)| period).or_else(|| Period::lasting(duration(name).ok()?))
@@ -138,17 +138,17 @@ impl Rate {
         self.count == u64::MAX
     }
 
-    /// The period that the rate was given in; a month has 30 days.
+    /// The duration of the period in which the rate was given; a month counts as 30 days.
     pub const fn period(self) -> Duration {
         Duration::from_secs(self.period.seconds())
     }
 
-    /// The period in which the rate was given, as it was written: a month, not 30 days.
+    /// The period in which the rate was given, as written: a month, not 30 days.
     pub const fn named_period(self) -> Period {
         self.period
     }
 
-    /// The requests that the rate allows in a window, rounded down.
+    /// The number of requests that the rate allows in a window, rounded down.
     ///
     /// ```
     /// use std::time::Duration;
@@ -208,7 +208,7 @@ impl fmt::Display for Rate {
 /// ```
 ///
 /// # Errors
-/// The text has no unit, an unknown one, or no whole number; or the duration is too long.
+/// The text has no unit, an unknown unit or no whole number; or the duration is too long.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(UnitError::Duration)?;
     let (count, unit) = text.split_at(unit_at);

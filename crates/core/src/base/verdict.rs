@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The result of a law for one request, ordered by strictness.
+/// A law's verdict on one request. Verdicts are ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Let it through at once.
+    /// Let the request through at once.
     Pass,
-    /// Let it through after this time, which is never zero.
+    /// Let the request through after this time, which is never zero.
     Delay(Duration),
-    /// Refuse it with status 429. `retry_after_s` is at least 1 second.
+    /// Refuse the request with status 429. `retry_after_s` is at least 1 second.
     Deny { retry_after_s: u32 },
 }
 
 impl Verdict {
-    /// The `retry_after_s` of a request that can never pass: the rate is 0, or it costs more than the SLO ever admits.
-    /// It is one day, because the SLO may change within a day.
+    /// The `retry_after_s` of a request that can never pass, because the rate is 0 or the request costs more
+    /// than the SLO ever admits. The value is one day, because the SLO may change within a day.
     pub const NEVER_S: u32 = 86_400;
 
     /// `Delay(wait)`, or `Pass` if `wait` is zero.
@@ -30,7 +30,7 @@ impl Verdict {
         !matches!(self, Verdict::Deny { .. })
     }
 
-    /// The delay; zero without one.
+    /// The delay, or zero if there is none.
     pub const fn wait(self) -> Duration {
         match self {
             Verdict::Delay(wait) => wait,
@@ -51,7 +51,7 @@ impl Verdict {
         self.kind().name()
     }
 
-    /// The delay in milliseconds, rounded up so that no request is early; 0 without one.
+    /// The delay in milliseconds, rounded up so that no request passes early; 0 if there is no delay.
     ///
     /// ```
     /// use std::time::Duration;
@@ -74,7 +74,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, ordered by strictness. Arrays that count by kind have this order.
+    /// All kinds, ordered by strictness. Arrays of counts by kind use this order.
     pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
 
     /// The names, in the order of [`ALL`](Kind::ALL).
@@ -90,13 +90,13 @@ impl Kind {
         Kind::NAMES[self as usize]
     }
 
-    /// Its index in [`Kind::ALL`].
+    /// The kind's index in [`Kind::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// The `remaining` of an SLO that did not count the request: any number would pass at once.
+/// The `remaining` of an SLO that did not count the request: any number of requests would pass at once.
 pub const UNCOUNTED: u32 = u32::MAX;
 
 /// The number of remaining requests to display. None if no limit counted the request.

@@ -40,8 +40,8 @@ impl Policy {
         }
     }
 
-    /// Adds an error for each lookup that adds an SLO with `also`, and a warning for each that adds an SLO of a type
-    /// that an earlier lookup names: only one SLO of a type counts a request.
+    /// Adds an error for each lookup that adds an SLO with `also`, and a warning for each lookup that adds an
+    /// SLO of a type that an earlier lookup names, because only one SLO of a type counts a request.
     fn check_added(&mut self, errors: &mut PolicyErrors) {
         for added in self.chosen..self.lookups.len() {
             let lookup = quoted(self.lookups[added].name.as_bytes());
@@ -70,8 +70,8 @@ impl Policy {
         (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
     }
 
-    /// The fault of the chains that begin with an SLO, if only the lookups from `first` on can answer: an error if
-    /// there is one, else the first warning.
+    /// The fault of the chains that begin with an SLO, if only the lookups from `first` on can answer: an
+    /// error if there is one, otherwise the first warning.
     fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
         let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());
         let mut warning = None;

@@ -1,4 +1,4 @@
-//! The SLOs above those with an assured rate: they go into debt, and their rates bound what can be assured.
+//! The SLOs above an SLO with an assured rate: they go into debt, and their rates bound what can be assured.
 
 use std::collections::BTreeSet;
 
@@ -54,10 +54,10 @@ impl Policy {
         self.slos[place].assured.map_or(Rate::ZERO, |assured| assured.rate())
     }
 
-    /// Adds a warning for each lookup whose SLOs together certainly have a lower rate than is assured below them.
+    /// Adds a warning for each lookup whose SLOs certainly have a lower total rate than is assured below them.
     ///
     /// Every key that is certain to have an assured rate counts once. The SLOs above count with every key that they can
-    /// have. If these keys are unbounded, as with networks, nothing can be proved, and there is no warning.
+    /// have. If these keys are unbounded, as networks are, nothing can be proved, and there is no warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();

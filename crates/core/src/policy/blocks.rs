@@ -1,4 +1,4 @@
-//! The blocks of operators: their fields in canonical form, and an index of them for the requests of a policy.
+//! Operators' blocks: the blocks' fields in canonical form, and an index of the blocks for a policy's requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,10 +42,10 @@ pub enum BlockTargetError {
 }
 
 impl Policy {
-    /// The fields of a block as an operator types them, in canonical form.
+    /// Converts the fields of a block, as an operator has typed them, to canonical form.
     ///
-    /// A host loses its port and is put in lower case. An address without a length becomes the network of one customer,
-    /// as in keys: for IPv6 usually a /64.
+    /// A host loses its port and is put in lower case. An address without a length becomes the network of one
+    /// customer, as in keys; for IPv6, this is usually a /64.
     ///
     /// ```
     /// use slowlane_core::{base::Target, policy::Policy};
@@ -76,7 +76,7 @@ impl Policy {
                 let (name, value) = faulty();
                 return Err(BlockTargetError::Host { name, value });
             }
-            // The canonical form of a host is never longer than the host, so it needs no further check of its length.
+            // The canonical form of a host is never longer than the host, so its length need not be checked again.
             return Ok(Text::default().of(&given).to_vec());
         }
         let network = match given {
@@ -94,8 +94,8 @@ impl Policy {
         Ok(if is_whole { format!("{network}/128") } else { network }.into_bytes())
     }
 
-    /// Adds a block to an index for the requests of this policy. A field that the policy does not use is added to those
-    /// that it reads.
+    /// Adds a block to an index for the requests of this policy. A field that the policy does not use is
+    /// added to the fields that the policy reads.
     ///
     /// # Errors
     /// There are too many shapes, or too many fields that the policy does not use.
@@ -136,7 +136,7 @@ impl Policy {
         self.fields.find(name).is_some_and(|(place, _)| place < self.fields.count())
     }
 
-    /// Puts blocks in force. They replace the previous ones.
+    /// Puts these blocks in force, in place of the previous blocks.
     pub fn put_blocks(&self, index: BlockIndex) {
         let is_any = !index.shapes.is_empty();
         self.blocks.index.store(Arc::new(index));
@@ -149,7 +149,7 @@ fn network_of(value: &[u8]) -> Option<(IpAddr, u8)> {
     read(value).and_then(untranslated).map(canonical)
 }
 
-/// The index in force. Without a block, a batch costs one relaxed load.
+/// The index in force. If there is no block, a batch costs one relaxed load.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     is_any: AtomicBool,
@@ -173,14 +173,14 @@ pub struct BlockIndex {
     shapes: Vec<Shape>,
 }
 
-/// The blocks with one set of fields, each by the keyed hash of its values.
+/// The blocks with one set of fields, found by the keyed hash of their values.
 #[derive(Debug)]
 struct Shape {
     parts: ArrayVec<Part, TARGET_FIELDS_MAX>,
     blocks: HashMap<Key, Blocked>,
 }
 
-/// A field of a block, and the kind of comparison.
+/// A field of a block, and how the field is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The text that a map would hold.
@@ -190,7 +190,7 @@ enum Part {
 }
 
 impl BlockIndex {
-    /// The block that applies to a request; of several, the one that ends last. It may have expired.
+    /// The block that applies to a request. If several do, the one that ends last. The block may have expired.
     // A separate function, because its buffers would enlarge the stack frame of every decision.
     #[cold]
     #[inline(never)]

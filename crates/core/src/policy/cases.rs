@@ -1,4 +1,4 @@
-//! The SLOs of one request: the chain that begins with its own, and those that lookups add.
+//! The SLOs of one request: the chain that begins with its own SLO, and the SLOs that lookups add.
 
 use arrayvec::ArrayVec;
 
@@ -12,9 +12,9 @@ use crate::policy::{Answer, Batch, LookupMap, Pattern, Policy, Refused, Slo, Slo
 pub struct Case<'p> {
     pub slo: &'p Slo,
     pub plan: &'p SloPlan,
-    /// The key that counts the request.
+    /// The key under which the request is counted.
     pub key: Key,
-    /// A hash of the fields that divide the SLO's bucket between clients; 0 without such fields.
+    /// A hash of the fields that divide the SLO's bucket among clients; 0 if there are no such fields.
     pub sharer: u64,
     /// The key of the SLO's assured rate. None without an assured rate, or if no SLO is above this one.
     pub assured: Option<Key>,
@@ -40,7 +40,7 @@ impl Case<'_> {
         }
     }
 
-    /// The block of the key, if it affects the decision: the block of a dry run does not.
+    /// The block of the key, if the block affects the decision. A dry run's block does not.
     #[inline]
     pub(crate) fn blocked(&self, judgement: &Judgement) -> Option<Blocked> {
         let until = judgement.blocked_until.filter(|_| !self.slo.dry_run)?;
@@ -52,17 +52,17 @@ impl Case<'_> {
 #[derive(Clone, Debug)]
 pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
-    /// The number of requests that this one counts for.
+    /// The number of requests that this request counts as.
     pub cost: u32,
     /// The operator's block that applies to the request. It may have expired.
     pub blocked: Option<Blocked>,
-    /// Whether the answer can be held, and the end of the hold may move meanwhile.
+    /// Whether the answer can be held, and the end of the hold may move in the meantime.
     pub may_hold: bool,
 }
 
 impl Policy {
-    /// All SLOs of one request: its own, then the SLO that its `also` leads to, and so on, then those that lookups add.
-    /// No type comes twice, because two SLOs of one type would share an entry.
+    /// All SLOs of one request: the chain that begins with its own SLO and follows `also`, then the SLOs that
+    /// lookups add. No type occurs twice, because two SLOs of one type would share an entry.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -88,7 +88,7 @@ impl Policy {
         batch.only_cases(&mut |_, _| {})
     }
 
-    /// The SLOs of a request: the chain from its own, then those that lookups add. SLO 0 if there are none.
+    /// The SLOs of a request: the chain from its own SLO, then the SLOs that lookups add. SLO 0 if there are none.
     #[inline]
     pub(super) fn listed<'p>(
         &'p self,

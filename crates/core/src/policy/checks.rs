@@ -16,8 +16,8 @@ impl Lookup {
         self.warn_of_key(line.key, line.value).or_else(|| self.warn_of_website(line.key))
     }
 
-    /// The error of a line whose key has a `*` in the middle of a host: no client can send such a host. A `*` at either
-    /// end is only a warning.
+    /// The error for a line whose key has a `*` in the middle of a host, because no client can send such a
+    /// host. A `*` at either end only causes a warning.
     pub(super) fn error(&self, line: &Line<'_>) -> Option<PolicyErrorKind> {
         let (fields, method) = (&self.fields, self.method);
         if !line.key.contains(&b'*') || method == Method::Reg {

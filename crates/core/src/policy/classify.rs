@@ -87,8 +87,8 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         (self.len, self.may_hold) = (0, 0);
     }
 
-    /// Begins a request, to be filled field by field. [`keep_draft`](Batch::keep_draft) adds it to the batch;
-    /// another draft discards it. The batch must not be full.
+    /// Begins a request that is filled field by field. [`keep_draft`](Batch::keep_draft) adds this draft to
+    /// the batch; another draft discards it. The batch must not be full.
     #[inline]
     pub fn draft(&mut self) -> Draft<'p, '_, 'a> {
         let (begin, width) = (self.len * self.width, self.width);
@@ -99,7 +99,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         Draft::new(&self.policy.fields, &mut self.values[begin..])
     }
 
-    /// Fills the derived fields of the draft, and adds it to the batch. Their values may borrow text from the policy.
+    /// Fills the derived fields of the draft, whose values may borrow text from the policy, and adds it to the batch.
     #[inline]
     pub fn keep_draft(&mut self) {
         debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
@@ -161,9 +161,9 @@ impl LookedUp {
 impl<'p> Batch<'p, '_> {
     /// Looks up all requests.
     ///
-    /// Each map is consulted for all requests in turn. With a large map, the memory for all requests is read first, so
-    /// that it is fetched in parallel. A request that an operator has blocked at `now` skips the maps that are
-    /// searched: it is refused whatever its SLO is, and must cost little.
+    /// Each map is consulted for all requests in turn. If a map is large, the memory for all requests is read
+    /// first, so that it is fetched in parallel. A request that an operator has blocked at `now` skips the
+    /// maps that are searched, because it is refused whatever its SLO is, and must cost little.
     #[inline]
     pub fn look_up(&self, now: Timestamp) -> LookedUp {
         let blocks = self.policy().blocks.in_force();
@@ -171,8 +171,8 @@ impl<'p> Batch<'p, '_> {
         LookedUp { answers: self.answers(blocked, &mut |_, _| {}), blocks }
     }
 
-    /// The case of a request that falls under a single SLO, as most do, and under no block of an operator, with the
-    /// number of requests that it counts for. None for any other request.
+    /// The case of a request that falls under a single SLO, as most do, and under no block set by an
+    /// operator; and the number of requests that it counts as. None for any other request.
     #[inline(always)]
     pub fn only_case(&self, row: usize, looked_up: &LookedUp) -> Option<(Case<'p>, u32)> {
         let (values, answer) = (self.values(row), looked_up.answers[row % BATCH_MAX]);
@@ -247,7 +247,7 @@ impl<'p> Batch<'p, '_> {
         self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
 
-    /// The answers of the lookups for all requests. Those in `blocked` skip the maps that are searched.
+    /// The answers of the lookups for all requests. Requests in `blocked` skip the maps that are searched.
     #[inline]
     fn answers(
         &self,
@@ -279,7 +279,7 @@ impl<'p> Batch<'p, '_> {
     }
 }
 
-/// The answer of a map for these values; `NEXT` where no line matches.
+/// The answer of a map for these values; `NEXT` if no line matches.
 #[inline]
 pub(super) fn ask<'p>(
     map: &'p LookupMap,
@@ -334,8 +334,8 @@ impl Policy {
         Case { sharer, cost, ..bare }
     }
 
-    /// The client of a request, as a path through a tree of clients: its branch at each level has the same number of
-    /// bits.
+    /// The client of a request, as a path through a tree of clients. The branch at each level has the same
+    /// number of bits.
     fn leaf(&self, share: &[Place], values: Values<'_, '_>) -> u64 {
         let branch = |&share| self.member(share, values).bits();
         match share {
@@ -378,7 +378,7 @@ impl Policy {
         work.reservation(amount, None)
     }
 
-    /// The number of requests that this request counts for. A missing cost, or one that is not a number, counts as 1.
+    /// The number of requests that this request counts as. A missing cost, or one that is not a number, counts as 1.
     /// Only a cost of 0 is free, so no unusable value, whether from a proxy or a client, makes a request free.
     #[inline]
     pub(super) fn cost(&self, values: Values<'_, '_>) -> u32 {
@@ -433,8 +433,8 @@ pub(super) fn announcement(value: Value<'_>) -> Option<Amount> {
     }
 }
 
-/// A cost: a whole number from 0, or its text in decimal digits. A larger one counts as [`COST_MAX`]. None for anything
-/// else: a negative number, a fraction, other text.
+/// A cost: a whole number from 0, or its text in decimal digits. A cost above [`COST_MAX`] counts as
+/// [`COST_MAX`]. None for anything else, such as a negative number or a fraction.
 pub(super) fn read_cost(value: &Value<'_>) -> Option<u32> {
     match *value {
         Value::Number(number @ 0..) => Some(number.min(COST_MAX.into()) as u32),

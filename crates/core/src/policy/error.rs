@@ -14,7 +14,7 @@ use crate::policy::{
 /// The maximum number of errors that are kept. Any more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;
 
-/// The maximum number of characters of a bad line that an error repeats.
+/// The maximum number of characters of a faulty line that an error quotes.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// All errors of a policy, displayed one per line. A list that is returned as an error is never empty.
@@ -170,7 +170,7 @@ impl PolicyErrorKind {
     }
 }
 
-/// Text of a file, cut short for a [`PolicyErrorKind`] to repeat.
+/// Text of a file, shortened for a [`PolicyErrorKind`] to quote.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     cut(String::from_utf8_lossy(bytes).into_owned(), QUOTED_CHARS_MAX)
 }

@@ -1,5 +1,5 @@
-//! An explanation of a request for people to read: the lines that selected its SLOs, and the fields that identify its
-//! keys.
+//! An explanation of a request for people to read: the lines that selected its SLOs, and the fields that make
+//! up its keys.
 
 use std::path::Path;
 
@@ -21,14 +21,14 @@ pub struct Explanation<'p> {
 #[derive(Clone, Debug)]
 pub struct Explained<'p> {
     pub case: Case<'p>,
-    /// The options of the SLO in `slo.map`, and the number of its line.
+    /// The options of the SLO in `slo.map`, and the number of the SLO's line there.
     pub written: &'p [u8],
     pub line: usize,
     /// The line of a map that selected the SLO. None if no map answered.
     pub origin: Option<Origin<'p>>,
     /// The SLO whose `also` led to this one.
     pub named_by: Option<SloId>,
-    /// The maps that had no answer before the request's own SLO was found. Empty for its other SLOs.
+    /// The maps that had no answer before the request's own SLO was found. Empty for the request's other SLOs.
     pub asked: Vec<Asked<'p>>,
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,
@@ -49,7 +49,7 @@ pub struct Origin<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'p> {
     pub lookup: &'p str,
-    /// The matching line, if its value is -1: the next lookup decides.
+    /// The matching line, if its value is -1, which leaves the answer to the next lookup.
     pub line: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ pub struct Asked<'p> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'p> {
     pub field: &'p str,
-    /// The value in the notation of a map; for an address, the network of its customer. None if the request lacks it.
+    /// The value in the notation of a map; for an address, the network of its customer. None if the field is missing.
     pub value: Option<Vec<u8>>,
 }
 
@@ -73,8 +73,8 @@ pub struct Fact<'p, 'a> {
 }
 
 impl Policy {
-    /// The [`cases`](Policy::cases) of a request with their reasons, from a trace of the same lookups. This counts
-    /// lines in maps, so it is too slow for every request.
+    /// The [`cases`](Policy::cases) of a request with their reasons, from a trace of the same lookups. This
+    /// function counts lines in maps, so it is too slow to call for every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
         let mut batch = Batch::of(self);
         batch.push(request);
@@ -124,7 +124,7 @@ impl Policy {
 }
 
 impl Batch<'_, '_> {
-    /// Passes the fields of a request that the policy uses to `each`. The fields of the SLO's key come first.
+    /// Calls `each` with every field of a request that the policy uses. The fields of the SLO's key come first.
     ///
     /// ```
     /// # use slowlane_core::{policy::{Batch, Policy}, base::{Request, SloId, Value}};
@@ -163,7 +163,7 @@ impl Batch<'_, '_> {
     }
 }
 
-/// The longest name of a group, in characters: clients may choose the names, and many are kept.
+/// The maximum length of a group's name, in characters. Clients may choose names, and many names are kept.
 const GROUP_NAME_CHARS: usize = 60;
 
 /// Shown in place of an SLO's options for a request that cannot be looked up.

@@ -16,7 +16,7 @@ pub(super) struct Field {
     is_address: bool,
     is_host: bool,
     is_base: bool,
-    /// Whether one of the three above holds: then maps and keys use another form of the values.
+    /// Whether any of the three flags above is set. If so, maps and keys use a converted form of the values.
     converts: bool,
     /// None if only blocks use the field.
     watch: Option<(Arc<Watch>, Place)>,
@@ -56,7 +56,7 @@ impl Head {
 }
 
 impl Field {
-    /// A field with this name. `is_address` tells whether it holds addresses.
+    /// A field with this name. `is_address` tells whether the field holds addresses.
     pub(super) fn new(name: &str, is_address: bool) -> Field {
         let (is_host, is_base) = (is_host(name), is_base(name));
         Field {
@@ -84,7 +84,7 @@ impl Field {
         &self.name
     }
 
-    /// Whether its values begin with a host.
+    /// Whether the field's values begin with a host.
     pub(super) fn has_host(&self) -> bool {
         self.is_host || self.is_base
     }
@@ -138,7 +138,7 @@ impl Field {
         });
     }
 
-    /// Reports a value that is not an address, where one is needed.
+    /// Reports a value that is not an address where an address is needed.
     #[cold]
     #[inline(never)]
     fn has_no_address(&self) {
@@ -185,12 +185,12 @@ pub(super) struct Derived {
 pub(super) struct Maker {
     pub(super) name: String,
     pub(super) derivation: Derivation,
-    /// Set for a derivation by a map. The map's only field is the one that the derived field is made from.
+    /// Set if the field is derived by a map. The map's only field is the origin of the derived field.
     pub(super) map: Option<LookupMap>,
 }
 
 impl Maker {
-    /// The value of the derived field, for a value of the field that it is made from.
+    /// The value of the derived field, given the value of its origin.
     #[inline]
     pub(super) fn make<'a>(&'a self, field: &Field, from: &Option<Value<'a>>) -> Option<Value<'a>> {
         match (&self.derivation, from) {

@@ -25,7 +25,7 @@ const ANNOUNCED: &str = "announced";
 /// The maximum number of places: the fields that a request can carry, the cost, and the announced work.
 pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 
-/// The fields that a policy uses, without duplicates, followed by those that only blocks use.
+/// The fields that a policy uses, without duplicates, followed by the fields that only blocks use.
 #[derive(Debug)]
 pub(super) struct Fields {
     fields: Vec<Field>,
@@ -35,7 +35,7 @@ pub(super) struct Fields {
     pub(super) cost: Place,
     /// None if no SLO reserves the work that requests announce.
     pub(super) announced: Option<Place>,
-    /// The masks that apply unless a type has its own.
+    /// The masks that apply unless a type has its own masks.
     masks: Masks,
     type_masks: Box<[Masks]>,
     derived: Vec<Derived>,
@@ -72,7 +72,7 @@ impl Masks {
 }
 
 impl Fields {
-    /// The fields of a layout, of `share` and `page`, the cost and perhaps announced work. None if they are too many.
+    /// The fields of a layout, `share` and `page`, the cost and any announced work. None if there are too many fields.
     pub(super) fn new<'a>(
         layout: &'a Layout,
         makers: Vec<Maker>,
@@ -120,8 +120,8 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
-    /// The fields with values that may be refused: those that begin with a host, and those derived by a map that is
-    /// searched.
+    /// The fields whose values may be refused: fields that begin with a host, and fields that are derived by
+    /// a map that is searched.
     pub(super) fn refusable(&self) -> impl Iterator<Item = Place> {
         let searches =
             |derived: &&Derived| self.makers[derived.maker].map.as_ref().is_some_and(LookupMap::is_search);
@@ -192,8 +192,8 @@ impl Fields {
         self.maker(name).is_some()
     }
 
-    /// The field of a block. A field that the policy does not use is added, after the field that it is derived from, if
-    /// any. None if there are too many.
+    /// The field of a block. A field that the policy does not use is added, after its origin, if it is
+    /// derived. None if there are too many fields.
     pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
         if let Some(maker) = self.maker(name.as_bytes()) {
             self.for_block(maker.derivation.from())?;
@@ -286,7 +286,7 @@ impl ExtraFields {
         self.fields.iter().map_while(OnceLock::get)
     }
 
-    /// Adds a field with a new name. False if there are too many.
+    /// Adds a field with a new name. Returns false if there are too many fields.
     pub(super) fn add(&self, field: Field) -> bool {
         let mut field = Some(field);
         for place in &self.fields {
@@ -320,7 +320,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         Draft { fields: &fields.fields, extra: &fields.extra, values, left: FIELDS_MAX }
     }
 
-    /// Takes a field. Of several fields with one name, the first counts; fields after the 32nd are ignored.
+    /// Takes a field. If several fields have the same name, the first is used. Fields after the 32nd are ignored.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: Value<'a>) {
         self.field_at(self.place_of(name), value);
@@ -353,7 +353,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         }
     }
 
-    /// The place of a field that only blocks use. A batch that began before the field was added has none.
+    /// The place of a field that only blocks use. A batch that began before the field was added has no such place.
     #[cold]
     fn place_of_extra(&self, name: &[u8]) -> Option<Place> {
         let places = self.fields.len()..self.values.len();
@@ -381,7 +381,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
 pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
 
 impl<'v, 'a> Values<'v, 'a> {
-    /// The value of a field. None also for a field that was added after the batch began.
+    /// The value of a field. Also None for a field that was added after the batch began.
     pub(super) fn get(self, place: Place) -> Option<&'v Value<'a>> {
         self.0.get(place)?.as_ref()
     }
@@ -398,7 +398,7 @@ impl<'v, 'a> Values<'v, 'a> {
         matches!(self.0[place], Some(Value::NoHost(_)))
     }
 
-    /// The values joined by `+`, or `None` if one is missing. A single text is not copied.
+    /// The values joined by `+`, or `None` if one is missing. A single text value is not copied.
     pub(super) fn joined<'t>(self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]>
     where
         'v: 't,

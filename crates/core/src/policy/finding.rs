@@ -23,7 +23,7 @@ impl<K: Display> Display for Finding<K> {
     }
 }
 
-/// All errors or all warnings of a policy, one per line. Those beyond `MAX` are only counted.
+/// All errors or all warnings of a policy, one per line. Findings beyond `MAX` are only counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings<K, const MAX: usize> {
     listed: Vec<Finding<K>>,

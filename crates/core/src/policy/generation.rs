@@ -18,8 +18,8 @@ use crate::policy::{
     SloPlan, Strays, WarningKind, Warnings,
 };
 
-/// SLOs and the maps that name them. They are immutable: an edit of the files replaces the policy as a whole. Only the
-/// blocks, the estimates of costs and the record of the fields seen in requests change.
+/// SLOs and the maps that name them. A policy is immutable: when its files are edited, it is replaced as a
+/// whole. Only the blocks, the cost estimates and the record of the fields seen in requests change.
 ///
 /// ```
 /// use std::{io, path::Path};
@@ -43,13 +43,13 @@ pub struct Policy {
     pub(super) slo_map: MapFile,
     /// Sorted by id; the first is SLO 0.
     pub(super) slos: Vec<Slo>,
-    /// The references in the options of each SLO, in the same order.
+    /// The references in the options of each SLO, in the order of `slos`.
     pub(super) refs: Vec<SloRefs>,
-    /// The plan of each SLO, in the same order.
+    /// The plan of each SLO, in the order of `slos`.
     pub(super) plans: Vec<SloPlan>,
     /// The lookups whose maps have keys, in the order of the layout; lookups that add their SLO come last.
     pub(super) lookups: Vec<LookupMap>,
-    /// The number of lookups that can name a request's own SLO: the first of them that answers decides.
+    /// The number of lookups that can name a request's own SLO. The first of these lookups to answer decides.
     pub(super) chosen: usize,
     /// The file of each map, and the number of its lines that hold a key. None if there is no such file.
     pub(super) sizes: Vec<(PathBuf, Option<usize>)>,
@@ -97,7 +97,7 @@ impl Policy {
     /// missing `slo.map` is an error, and so is a missing map of a derived field.
     ///
     /// # Errors
-    /// All problems of all files. A missing `slo.map` gives a list that begins with `dir/slo.map: no such file`.
+    /// All problems in all files. If `slo.map` is missing, the list begins with `dir/slo.map: no such file`.
     pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, PolicyErrors> {
         let mut policy = Policy::examine(dir, layout, read_file)?;
         Strays::look(dir, layout).warn(layout, &mut policy.warnings);
@@ -249,7 +249,7 @@ impl Policy {
         Policy { key_secret, ..self }
     }
 
-    /// Gives each SLO that counts work its estimates from the previous policy, if it has the same unit and grain.
+    /// Copies the estimates of the previous policy to each SLO that counts work, if its unit and grain are the same.
     pub fn continue_from(&mut self, before: &Policy) {
         for (id, work) in self.slos.iter_mut().filter_map(|slo| Some((slo.id, slo.work.as_mut()?))) {
             let known = before.slo(id).and_then(|slo| slo.work.as_ref());
@@ -257,7 +257,7 @@ impl Policy {
         }
     }
 
-    /// The memory of all sketches, in bytes.
+    /// The total memory for sketches, in bytes.
     pub fn sketch_bytes(&self) -> usize {
         self.slos.iter().filter_map(|slo| slo.law.sketched()).map(|law| law.shape.bytes()).sum()
     }
@@ -285,7 +285,7 @@ impl Policy {
         &self.slo_map.path
     }
 
-    /// Whether an SLO replaces others.
+    /// Whether any SLO replaces other SLOs.
     pub fn has_replacements(&self) -> bool {
         self.has_replacements
     }
@@ -294,8 +294,8 @@ impl Policy {
         self.place(id).map(|place| &self.slos[place])
     }
 
-    /// The quota of the deciding SLO, if clients may see one; `remaining` is from the same decision. None if no SLO
-    /// counted the request.
+    /// The quota of the deciding SLO, if clients may see it; `remaining` is from the same decision. None if
+    /// no SLO counted the request.
     pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
         counted(remaining)?;
         self.slo(slo)?.quota()
@@ -311,8 +311,8 @@ impl Policy {
         self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
     }
 
-    /// The fields of maps, those of the keys, `share` and `page` options of these SLOs, and a cost or announced work if
-    /// it is derived. Each derived field is replaced by the field that it is derived from.
+    /// The fields of maps, the fields of these SLOs' keys, `share` and `page` options, and the cost or
+    /// announced work if it is a derived field. Each derived field is replaced by its origin.
     pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
         self.used(slos).map(|place| self.fields.origin(place))
     }
@@ -343,7 +343,7 @@ impl Policy {
         self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
     }
 
-    /// The field of an SLO's key, if there is only one, it holds addresses, and the type is a single digit.
+    /// The only field of an SLO's key, if that field holds addresses and the type is a single digit.
     fn address_place(&self, slo: SloId) -> Option<AddressPlace> {
         let (&[place], digit @ 0..=9) = (self.key_places(slo), slo.kind()) else { return None };
         let masks = self.fields.masks_of(slo.kind());

@@ -18,7 +18,7 @@ const ADDED_MAX: usize = JUDGED_MAX - CHAIN_MAX;
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
-/// Whether a field is the host of a request. In its values, neither case nor a final dot nor a port matters.
+/// Whether a field is the host of a request. In a host, case, a final dot and a port do not matter.
 pub(super) fn is_host(field: &str) -> bool {
     field == "website"
 }
@@ -28,7 +28,7 @@ pub(super) fn is_base(field: &str) -> bool {
     field == "base"
 }
 
-/// Whether the proxy files, as shipped or as printed for a policy, send a field of this name.
+/// Whether the proxy files, as shipped or as printed for a policy, send a field with this name.
 pub(super) fn is_known(field: &str) -> bool {
     const KNOWN: [&str; 13] = [
         "source",
@@ -85,7 +85,7 @@ impl Method {
     }
 }
 
-/// A map, and the fields that are looked up in it. Their values are joined by `+`.
+/// A map, and the fields that are looked up in the map. The fields' values are joined by `+`.
 ///
 /// With [`Method::Ip`], the first field is matched as an address, and the others exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,17 +94,17 @@ pub struct Lookup {
     /// The path of the map, relative to the policy's directory.
     pub file: PathBuf,
     pub method: Method,
-    /// Whether the map is always consulted, and adds its SLO to those of the request.
+    /// Whether the map is always consulted, and adds its SLO to the request's SLOs.
     pub is_added: bool,
 }
 
 impl Lookup {
-    /// The names of its fields joined by `+`, like `source+website`.
+    /// The names of the lookup's fields, joined by `+`, like `source+website`.
     pub fn name(&self) -> String {
         self.fields.join("+")
     }
 
-    /// The name of its map file without `.map`.
+    /// The name of the lookup's map file, without `.map`.
     fn file_name(&self) -> String {
         let file = self.file.to_string_lossy();
         file.strip_suffix(".map").unwrap_or(&file).to_owned()
@@ -178,29 +178,28 @@ pub struct Layout {
     pub(super) wall: WallShift,
 }
 
-/// How slowlane derives a field from another one.
+/// How slowlane derives a field from another field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Derivation {
     /// The network of an address, with these numbers of leading bits.
     Network { from: String, ipv4_prefix: u8, ipv6_prefix: u8 },
-    /// The value of the matching line of a map. The lookup's first field is the one that the derived field is made
-    /// from.
+    /// The value on the matching line of a map. The lookup's first field is the origin of the derived field.
     Map(Lookup),
 }
 
 impl Derivation {
-    /// The built-in field `network`, with prefixes as long as those of the networks that registries assign.
+    /// The built-in field `network`, with the prefix lengths of the networks that registries assign.
     fn network() -> (String, Derivation) {
         let network = Derivation::Network { from: "source".into(), ipv4_prefix: 24, ipv6_prefix: 48 };
         ("network".into(), network)
     }
 
-    /// A derivation by a map in which values of the field `from` are looked up.
+    /// A derivation by a map, in which the values of the field `from` are looked up.
     pub fn map(from: &str, file: PathBuf, method: Method) -> Derivation {
         Derivation::Map(Lookup { fields: vec![from.to_owned()], file, method, is_added: false })
     }
 
-    /// The field that the derived field is made from.
+    /// The origin: the field that the derived field is made from.
     pub fn from(&self) -> &str {
         match self {
             Derivation::Network { from, .. } => from,
@@ -212,7 +211,7 @@ impl Derivation {
         if let Derivation::Map(lookup) = self { Some(lookup) } else { None }
     }
 
-    /// Whether the derived field is made from this one, and needs it to be an address.
+    /// Whether the derived field is made from this field, and needs this field to be an address.
     pub(super) fn needs_address(&self, field: &str) -> bool {
         self.from() == field && self.lookup().is_none_or(|lookup| lookup.method == Method::Ip)
     }
@@ -243,11 +242,12 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Replaces the lookups. The first whose map answers names the request's own SLO; those with `is_added` add further
-    /// SLOs.
+    /// Replaces the lookups. The first lookup whose map answers names the request's own SLO; lookups with
+    /// `is_added` add more SLOs.
     ///
     /// # Errors
-    /// Lookups without fields or with empty names, too many that add SLOs, two maps of one file, or too many fields.
+    /// Lookups without fields or with empty names, too many lookups that add SLOs, two maps with the same
+    /// file, or too many fields.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         for lookup in &lookups {
             Layout::check_names(&lookup.fields)?;
@@ -259,7 +259,7 @@ impl Layout {
         self.checked()
     }
 
-    /// Adds a derived field, or replaces a built-in one. Whatever a request carries under its name is ignored.
+    /// Adds a derived field, or replaces a built-in one. If a request carries a field of this name, it is ignored.
     ///
     /// ```
     /// use slowlane_core::policy::{Derivation, Layout, Method};
@@ -291,7 +291,7 @@ impl Layout {
         }
     }
 
-    /// Reads these fields of each request, too, so that their values can be ranked.
+    /// Also reads these fields of each request, so that their values can be ranked.
     ///
     /// # Errors
     /// An empty name, or more fields than a request can carry.
@@ -316,7 +316,7 @@ impl Layout {
     /// Adds a type from 1 to 999, or changes the fields of a built-in one.
     ///
     /// # Errors
-    /// The type is not 1 to 999, it has no fields or an empty name, or there are too many fields in all.
+    /// The type is not from 1 to 999, it has no fields or an empty name, or there are too many fields in all.
     pub fn with_type(mut self, kind: u16, fields: Vec<String>) -> Result<Layout, LayoutError> {
         if !(1..=TYPE_MAX).contains(&kind) {
             return Err(LayoutError::Type(kind));
@@ -379,7 +379,7 @@ impl Layout {
         &self.lookups
     }
 
-    /// The fields of a type; none for an undeclared type.
+    /// The fields of a type. Empty for an undeclared type.
     pub fn type_fields(&self, kind: u16) -> &[String] {
         self.types.get(&kind).map_or(&[], Vec::as_slice)
     }
@@ -400,8 +400,8 @@ impl Layout {
         self.lookups.iter().chain(self.derived.values().filter_map(Derivation::lookup))
     }
 
-    /// The files of a policy in `dir`: `slo.map` first, then the map of each lookup in order, then those of derived
-    /// fields.
+    /// The files of a policy in `dir`: first `slo.map`, then the maps of lookups in order, then the maps of
+    /// derived fields.
     pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
         let maps = self.maps().map(|lookup| dir.join(&lookup.file));
         std::iter::once(dir.join(SLO_MAP)).chain(maps).collect()
@@ -411,8 +411,8 @@ impl Layout {
         self.lookups.iter().any(|lookup| lookup.name() == name || self.name_of(lookup) == name)
     }
 
-    /// The name of a lookup for operators: its fields. Of several lookups with the same fields, each but the first is
-    /// named after its map file, without `.map`.
+    /// The name of a lookup, for operators: its fields. If several lookups have the same fields, all but the
+    /// first are named after their map files, without `.map`.
     pub(super) fn name_of(&self, lookup: &Lookup) -> String {
         let first = self.lookups.iter().find(|other| other.fields == lookup.fields);
         match first {
@@ -440,7 +440,7 @@ impl Layout {
         self.types.keys().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every field of a lookup or a type, those that are ranked, and the fields that any of these are derived from.
+    /// Every field of a lookup or a type, every ranked field, and the origins of all these fields.
     pub fn field_names(&self) -> BTreeSet<&str> {
         let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
         let used = looked_up.chain(self.types.values().flatten()).chain(&self.ranked).map(String::as_str);
@@ -452,7 +452,7 @@ impl Layout {
         self.field_names().into_iter().filter(|name| self.derivation(name).is_none()).collect()
     }
 
-    /// These fields, each with the field that it is derived from.
+    /// These fields, each followed by its origin if it is derived.
     pub(super) fn with_origins<'l>(
         &'l self,
         names: impl Iterator<Item = &'l str>,

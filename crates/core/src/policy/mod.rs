@@ -7,7 +7,7 @@
 //! read       files to lines
 //! index      lines to answers
 //! classify   Request ─▶ lookups in order: source+website, source+owner, source, website, owner
-//!                       the first map that answers names the SLO; SLO 0 if none does
+//!                       the first map that answers names the SLO; if no map does, SLO 0
 //!                    ─▶ the thousands of the SLO: its type, which names the fields of the key
 //!                    ─▶ (&Slo, Key)
 //! ```

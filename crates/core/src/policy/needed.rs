@@ -49,15 +49,15 @@ impl Batch<'_, '_> {
 }
 
 impl Policy {
-    /// The fields that lookups, keys, `share` and `page` may need, alphabetically; origins replace derived fields.
+    /// The fields that lookups, keys, `share` and `page` may need, sorted by name. Origins replace derived fields.
     ///
     /// A map without lines needs no fields, and neither does an SLO other than 0 that no map names.
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {
         self.needed_places().into_iter().map(|place| self.needed(place))
     }
 
-    /// The fields that the policy needs, and, if it has a limit, the cost and the announced work, with the faults that
-    /// requests have had since the policy came into force.
+    /// The fields that the policy needs, with their faults since the policy came into force. If the policy
+    /// has a limit, the cost and the announced work are included.
     pub fn faults(&self) -> impl Iterator<Item = Needed<'_>> {
         self.fields.watch.needed().map(|place| self.needed(place))
     }
@@ -69,7 +69,7 @@ impl Policy {
         Needed { field, kind, is_missing, unreadable, absent, place }
     }
 
-    /// The beginning of the last value that could not be used: at most 64 bytes, and one more if it was longer.
+    /// The beginning of the last value that could not be used: at most 64 bytes, plus one if the value was longer.
     pub fn example(&self, needed: &Needed<'_>) -> Vec<u8> {
         self.fields.watch.example(needed.place)
     }
@@ -100,7 +100,7 @@ impl Policy {
         maps.chain(types).chain(shares).chain(pages).chain(measures).collect()
     }
 
-    /// Begins the watch over the fields. All needed fields count as missing until a request carries them.
+    /// Starts watching the fields. All needed fields count as missing until a request carries them.
     pub(super) fn watch_fields(&mut self) {
         let needed = self.needed_places();
         let is_limited = |slo: &usize| !self.slos[*slo].is_unlimited();
@@ -123,7 +123,7 @@ impl Policy {
         self.lookups.iter_mut().filter(needs_all).for_each(|map| map.watch = Some(watch.clone()));
     }
 
-    /// Whether a map needs a field, or a field that is derived from it.
+    /// Whether a map needs this field, or a field that is derived from this field.
     fn needs(&self, map: &LookupMap, field: Place) -> bool {
         map.places.iter().any(|&place| self.fields.origin(place) == field)
     }

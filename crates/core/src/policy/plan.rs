@@ -18,10 +18,10 @@ pub struct SloPlan {
     pub keep: Duration,
     /// Whether the SLO's line has no `also`, and no lookup adds an SLO.
     pub is_alone: bool,
-    /// Whether a request under this SLO falls under no other: neither `also` nor a lookup adds one, and the law is not
-    /// a sketch, which can be a first stage.
+    /// Whether a request under this SLO falls under no other SLO: neither `also` nor a lookup adds one, and
+    /// the law is not a sketch, which can be a first stage.
     pub is_single: bool,
-    /// Whether a decision takes only row and verdict: a single SLO without auxiliary state, ticket, dry run or block.
+    /// Whether a decision needs only a row and a verdict: one SLO, no auxiliary state, ticket, dry run or block.
     pub is_plain: bool,
     /// Whether the law needs a random number.
     pub draws: bool,
@@ -29,11 +29,11 @@ pub struct SloPlan {
     pub uses_aux: bool,
     /// Whether a case needs only its key and its cost: the SLO has no `share` and counts no work.
     pub(super) is_bare: bool,
-    /// Set if the key has one field, the field holds addresses, and the type is a digit.
+    /// Set if the key has only one field, that field holds addresses, and the type is a single digit.
     pub(super) address: Option<AddressPlace>,
 }
 
-/// The field of a key that is an address, with the bits that identify a customer.
+/// The address field of a key, with the bits that identify a customer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressPlace {
     pub(super) place: u16,

@@ -6,7 +6,7 @@ use crate::base::{Sharing, SloId, Unit};
 use crate::law::{Law, Window};
 use crate::policy::{Policy, Slo, WarningKind};
 
-/// Windows of this length or longer are quotas, which nobody expects to be exceeded.
+/// Windows of this length or longer are quotas, which operators expect never to be exceeded.
 const QUOTA: Duration = Duration::from_secs(3_600);
 
 impl Policy {
@@ -20,8 +20,8 @@ impl Policy {
         Sharing::ALL.into_iter().filter_map(of).collect()
     }
 
-    /// Adds warnings about SLOs that the nodes of a cluster cannot share well. A node contacts the store once per
-    /// `period`. `has_peers` means that HAProxy enforces limits by itself.
+    /// Adds warnings about SLOs that the nodes of a cluster cannot share well. A node contacts the store once
+    /// per `period`. `has_peers` means that HAProxy enforces the limits itself.
     pub fn warn_of_sharing(&mut self, period: Duration, has_peers: bool) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
             if let Some(warning) = warning(slo, period, has_peers) {
@@ -30,7 +30,7 @@ impl Policy {
         }
     }
 
-    /// Warns of each SLO that HAProxy as a peer cannot enforce: one that counts work, or is under the law `protect`.
+    /// Warns of each SLO that HAProxy, as a peer, cannot enforce: an SLO that counts work or has the law `protect`.
     pub fn warn_of_peers(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs) {
             let of_unit = |unit: &Unit| WarningKind::Asked(unit.name().to_owned());

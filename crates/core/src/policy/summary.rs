@@ -10,13 +10,13 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use crate::base::{cut, plural, shown};
 use crate::policy::{Policy, map};
 
-/// The maximum number of SLOs whose changes are named.
+/// The maximum number of SLOs whose changes are listed.
 const SLOS_MAX: usize = 8;
 
-/// The maximum number of characters of an option's value.
+/// The maximum number of characters that are shown of an option's value.
 const VALUE_CHARS_MAX: usize = 40;
 
-/// The maximum number of characters of all changes.
+/// The maximum length of the list of changes, in characters.
 const CHANGES_CHARS_MAX: usize = 1_000;
 
 impl Policy {
@@ -44,7 +44,7 @@ impl Policy {
         cut(text, CHANGES_CHARS_MAX)
     }
 
-    /// The files that are missing, or have less than half of the lines that they had in the other policy: they may be
+    /// The files that are missing or have less than half as many lines as in the other policy. They may be
     /// half-written.
     pub fn shrunk_since(&self, before: &Policy) -> Vec<String> {
         let slo_map = (Path::new("slo.map"), Some(self.slos.len()), Some(before.slos.len()));

@@ -52,8 +52,8 @@ impl Policy {
         self.warnings.add(&self.slo_map.path, Some(self.refs[first].line), warning);
     }
 
-    /// Warns of a line for all IPv4 addresses without one for all IPv6 addresses. The reverse needs no warning, because
-    /// a network of all IPv6 addresses also matches those of IPv4.
+    /// Warns of a line for all IPv4 addresses without a line for all IPv6 addresses. The reverse needs no
+    /// warning, because a network of all IPv6 addresses also matches IPv4 addresses.
     fn warn_of_one_family(&mut self) {
         for map in &self.lookups {
             if let Some((line, meant)) = map.of_ipv4_alone() {
@@ -91,7 +91,7 @@ impl Policy {
         }
     }
 
-    /// Warns of a `block` whose key many clients share: one client that exceeds the limit would block all others.
+    /// Warns of a `block` whose key many clients share: one client that exceeds the limit would block all the others.
     fn warn_of_shared_blocks(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| slo.block.is_some()) {
             let places = self.key_places(slo.id);

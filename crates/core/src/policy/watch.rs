@@ -7,7 +7,7 @@ use crate::base::Value;
 use crate::policy::classify::{announcement, read_cost};
 use crate::policy::{PLACES_MAX, Place, Text, Values};
 
-/// The maximum number of bytes of a value that are kept as an example: 64, and one more to show that it was longer.
+/// The maximum number of bytes of a value that are kept as an example: 64, plus one to show that the value was longer.
 pub(super) const EXAMPLE_BYTES: usize = 65;
 
 const _: () = assert!(PLACES_MAX <= u64::BITS as usize, "a bit for each place");
@@ -15,8 +15,8 @@ const _: () = assert!(PLACES_MAX <= u64::BITS as usize, "a bit for each place");
 /// The watch over the fields of a policy. While all fields are in order, a batch costs one read of one word.
 ///
 /// ```text
-/// a value cannot be used ─▶ suspects │ its field is watched: every batch is examined, and counted
-/// a second without one   ─▶ calm     │ until no more come
+/// a value cannot be used   ─▶ suspects │ the field is watched: every batch is examined, and faults are counted
+/// a second without a fault ─▶ calm     │ the field is no longer watched
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -26,9 +26,9 @@ pub(super) struct Watch {
     missing: AtomicU64,
     /// The fields that had a fault recently. Each of them is watched.
     suspects: AtomicU64,
-    /// The fields whose faults matter: those that the policy needs, and the cost and announced work under a limit.
+    /// The fields whose faults matter: all that the policy needs and, under a limit, the cost and announced work.
     needed: AtomicU64,
-    /// The fields that every limit needs: a request that lacks one is under no limit.
+    /// The fields that every limit needs. A request that lacks one of them is under no limit.
     essential: AtomicU64,
     pub(super) fields: Box<[Watched]>,
 }
@@ -50,7 +50,7 @@ pub enum ValueKind {
     #[default]
     Text,
     Address,
-    /// A whole number from 0, as for the cost. Announced work is an `Amount`.
+    /// A whole number from 0, such as the cost. Announced work is an `Amount`.
     Number,
     Amount,
 }
@@ -73,8 +73,8 @@ impl Watch {
         Watch { fields: kinds.map(watched).collect(), ..Watch::default() }
     }
 
-    /// Begins the watch: the fields of `must_arrive` are missing until a request carries them, the faults of `needed`
-    /// matter, and every limit needs the fields of `essential`.
+    /// Begins the watch. The fields in `must_arrive` are missing until a request carries them, the faults of
+    /// the fields in `needed` matter, and every limit needs the fields in `essential`.
     pub(super) fn begin(
         &self,
         must_arrive: impl IntoIterator<Item = Place>,
@@ -92,7 +92,7 @@ impl Watch {
         self.missing.load(Relaxed) & 1 << place != 0
     }
 
-    /// The number of requests whose value could not be used, and the number of those without a value.
+    /// The number of requests whose value could not be used, and the number of requests without a value.
     pub(super) fn counts(&self, place: Place) -> (u64, u64) {
         let Watched { unreadable, absent, .. } = &self.fields[place];
         (unreadable.load(Relaxed), absent.load(Relaxed))
@@ -128,7 +128,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching fields without a fault since the last call, except those missing. Call it about once a second.
+    /// Stops watching fields without a fault since the last call, unless they are missing. Call it about once a second.
     pub(super) fn calm(&self) {
         let calm = |&place: &Place| {
             let (unreadable, absent) = self.counts(place);
@@ -141,7 +141,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching fields, except for those that have become suspects meanwhile.
+    /// Stops watching fields, except for fields that have become suspects in the meantime.
     fn rest(&self, fields: u64) {
         self.watched.fetch_and(!fields, AcqRel);
         let suspects = self.suspects.load(Acquire) & fields;

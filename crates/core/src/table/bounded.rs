@@ -16,18 +16,18 @@ use crate::table::store::lock;
 /// values to move.
 const SHARDS_MAX: usize = 256;
 
-/// A map has one shard for this much room, so that a key without room finds other values to evict in its own shard.
+/// A map has one shard per this much room, so that a key that finds no room has other values to evict in its shard.
 const SHARD_ROOM: usize = 1_024;
 
 /// The number of slots that a sweep checks under one lock. This takes a microsecond, for which a request may wait.
 const SWEPT_AT_ONCE: usize = 64;
 
-/// The number of slots in which a key without room looks for a value to evict. Usually at least half of them have a
-/// value. The oldest of eight is among the oldest third in 96 of 100 cases.
+/// The number of slots that are searched for a value to evict when a key finds no room. Usually at least half of them
+/// have a value. The oldest of eight values is among the oldest third of all values in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
-/// A sweep shrinks a shard that has room for more than this many times its values, to room for twice its values.
-/// Otherwise the shard would keep the memory of its busiest time.
+/// If a shard has room for more than this many times its values, a sweep shrinks it to room for twice its
+/// values. Otherwise the shard would keep the memory of its busiest time.
 const EMPTY_AT: usize = 4;
 
 /// A value of a [`BoundedMap`].
@@ -35,22 +35,22 @@ pub trait Expiring {
     /// Whether the value has expired.
     fn is_over(&self, now: Timestamp) -> bool;
 
-    /// The part of the room that the value takes: 1, or its bytes.
+    /// The part of the room that the value takes: 1, or its size in bytes.
     fn size(&self) -> usize {
         1
     }
 
-    /// How long the value has been idle, if it may be evicted for another one.
+    /// How long the value has been idle, if it may be evicted for another value.
     fn idle(&self, _now: Timestamp) -> Option<Duration> {
         None
     }
 }
 
-/// Values by key. Together they take at most the room of the map. A value that finds no room is refused, or takes the
-/// place of one that has been [idle](Expiring::idle) for long.
+/// Values by key. Together they take at most the room of the map. A value that finds no room is refused, or
+/// takes the place of a value that has been [idle](Expiring::idle) for long.
 ///
-/// A value that has expired stays until the next [sweep](BoundedMap::sweep), so that no request has to wait for the
-/// removal of others.
+/// A value that has expired stays until the next [sweep](BoundedMap::sweep), so that no request has to wait
+/// for the removal of other values.
 ///
 /// ```
 /// use slowlane_core::{base::{Key, Timestamp}, table::{BoundedMap, Expiring}};
@@ -84,8 +84,8 @@ struct Shard<V> {
 }
 
 impl<V: Expiring> BoundedMap<V> {
-    /// The bytes of a value besides its heap memory, in a map that is bounded in bytes: two slots of a hash table. A
-    /// table that has just grown has 2.3 slots for each value.
+    /// The size of a value without its heap memory, in a map that is bounded in bytes: two slots of a hash
+    /// table. A table that has just grown has 2.3 slots for each value.
     pub const PLACE_BYTES: usize = 2 * size_of::<(Key, V)>();
 
     pub fn new(room: usize) -> BoundedMap<V> {
@@ -105,8 +105,8 @@ impl<V: Expiring> BoundedMap<V> {
         self.taken() == 0
     }
 
-    /// The room that all values take: their number or their bytes, including those that have expired and are not yet
-    /// swept.
+    /// The room that all values take: their number or their bytes, including values that have expired but are
+    /// not swept yet.
     #[inline]
     pub fn taken(&self) -> usize {
         self.taken.load(Relaxed)
@@ -124,7 +124,7 @@ impl<V: Expiring> BoundedMap<V> {
     /// The place of a key. Its shard is locked until the place is dropped.
     pub fn at(&self, key: Key) -> KeyPlace<'_, V> {
         let hash = self.spread.bits(key);
-        // The bits in the middle choose the shard, because the hash table uses those at both ends.
+        // The bits in the middle choose the shard, because the hash table uses the bits at both ends.
         let shard = lock(&self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]);
         let slot = shard.values.find_bucket_index(hash, |(known, _)| *known == key);
         KeyPlace { map: self, shard, key, hash, slot }
@@ -137,8 +137,8 @@ impl<V: Expiring> BoundedMap<V> {
         })
     }
 
-    /// Removes expired values. It checks some slots of each shard in turn, then the next slots of each, so that a
-    /// request that waits for a shard gets it before the sweep returns to that shard.
+    /// Removes expired values. The sweep checks some slots of each shard in turn, then the next slots of
+    /// each, so that a request that waits for a shard gets it before the sweep returns to that shard.
     pub fn sweep(&self, now: Timestamp) {
         let (mut from, mut is_done) = (0, self.is_empty());
         while !is_done {
@@ -169,7 +169,7 @@ impl<V: Expiring> BoundedMap<V> {
         is_last
     }
 
-    /// Reserves room, or reserves nothing and returns false if there is too little.
+    /// Reserves room. If there is too little, reserves nothing and returns false.
     fn reserve(&self, more: usize) -> bool {
         let with = |taken: usize| taken.checked_add(more).filter(|&taken| taken <= self.room);
         more == 0 || self.taken.fetch_update(Relaxed, Relaxed, with).is_ok()
@@ -220,7 +220,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
         true
     }
 
-    /// Reserves room to grow by an [`update`](KeyPlace::update); may evict an idle value. Returns false without room.
+    /// Reserves room for an [`update`](KeyPlace::update); may evict an idle value. Returns false if there is no room.
     pub fn reserve(&mut self, more: usize, now: Timestamp) -> bool {
         let has_room = self.map.reserve(more) || self.evict(now) && self.map.reserve(more);
         if !has_room {
@@ -246,8 +246,8 @@ impl<V: Expiring> KeyPlace<'_, V> {
         Some(value)
     }
 
-    /// Evicts the value that has been idle for longest, out of some values of the shard. Returns false if there is
-    /// none.
+    /// Evicts the value that has been idle for longest among a sample of the shard's values. Returns false if
+    /// there is none.
     fn evict(&mut self, now: Timestamp) -> bool {
         let Shard { values, next_sample } = &mut *self.shard;
         let (slots, first) = (values.num_buckets(), *next_sample);
@@ -262,7 +262,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
     }
 }
 
-/// The maximum heap memory of a deque after `more` elements, in bytes.
+/// The maximum heap memory of a deque after adding `more` elements, in bytes.
 pub fn deque_bytes_after<T>(deque: &VecDeque<T>, more: usize) -> usize {
     let (wanted, capacity) = (deque.len() + more, deque.capacity());
     // A deque grows by doubling, from four.

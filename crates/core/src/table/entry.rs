@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::Timestamp;
 
-/// The columns that a reader of stick tables expects, the same under every law, and the state of the law.
+/// The columns that a reader of stick tables expects, which are the same under every law, and the state of the law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// State of the law; only that law can interpret it.
+    /// The state of the law, which only that law can interpret.
     pub state: State,
     /// The requests since the entry was created, each counted by its cost. Wraps at 32 bits, as in a stick table.
     pub http_req_cnt: u32,
     /// The estimated number of clients, in thousandths.
     pub gpt0: u32,
-    /// Rate of the requests that are subject to throttling: all of them, except under the law `adaptive`.
+    /// Rate of the requests that are subject to throttling: all requests, except under the law `adaptive`.
     pub gpc0_rate: FreqCtr,
     /// Rate of those requests that were admitted, at once or after a delay.
     pub gpc1_rate: FreqCtr,
@@ -34,7 +34,7 @@ impl Entry {
 
 /// The state of a law: a moment and a count, or three counts. A fresh entry holds zeros.
 ///
-/// Three words of 32 bits leave no gap in a row, so a row fits one cache line.
+/// Three words of 32 bits leave no gap in a row, so a row fits in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State([u32; 3]);
 
@@ -62,11 +62,11 @@ impl State {
 /// The period of both rates of an entry: `gpc0_rate(1s)`, `gpc1_rate(1s)`.
 pub const PERIOD_MS: u32 = 1_000;
 
-/// A rate over the last second, counted exactly as HAProxy counts it (`freq_ctr.c`): two windows of one second, where
-/// the older one fades out.
+/// A rate over the last second, counted exactly as HAProxy counts it (`freq_ctr.c`): in two windows of one
+/// second, of which the older one fades out.
 ///
-/// `now` is in wrapping milliseconds. An event two periods or more after the start of the last window opens a new one
-/// at that moment. Otherwise, windows follow without a gap. All three numbers wrap at 32 bits, as in HAProxy.
+/// `now` is in wrapping milliseconds. An event two periods or more after the start of the last window opens a new
+/// window at that moment. Otherwise, windows follow without a gap. All three numbers wrap at 32 bits, as in HAProxy.
 ///
 /// ```
 /// use slowlane_core::table::FreqCtr;
@@ -105,7 +105,7 @@ impl FreqCtr {
     }
 
     /// Events per second at `now_ms`: the current window, plus the share of the previous one that lies within
-    /// the last second. The share is rounded down. A lone event reads 1 until its window has faded out.
+    /// the last second. The share is rounded down. A lone event reads as 1 until its window has faded out.
     pub fn read(&self, now_ms: u32) -> u32 {
         let (since, period) = (self.since(now_ms), u64::from(PERIOD_MS));
         let (past, curr, since) = match since {
@@ -122,8 +122,8 @@ impl FreqCtr {
 
     /// Milliseconds since the current window began.
     ///
-    /// A reader's clock may be behind the writer's. A moment up to one period before the window counts as its
-    /// beginning.
+    /// A reader's clock may be behind the writer's. A moment up to one period before the window counts as the
+    /// window's beginning.
     fn since(&self, now_ms: u32) -> u32 {
         let since = now_ms.wrapping_sub(self.curr_tick);
         let is_before = since > u32::MAX - PERIOD_MS && (self.curr_ctr, self.prev_ctr) != (0, 0);

@@ -1,4 +1,4 @@
-//! The frequent items of a stream, found in a fixed memory: the Misra-Gries summary.
+//! The frequent items of a stream, found in a fixed amount of memory: the Misra-Gries summary.
 //!
 //! Misra and Gries, "Finding Repeated Elements" (Science of Computer Programming, 1982). Many counters are reduced at
 //! once, as in Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams" (IMC
@@ -7,10 +7,10 @@
 //! ```text
 //! count ≤ weight ≤ true weight ≤ count + error        error ≤ 2 * total / room
 //! ```
-//! Each key gets a counter until `room` counters are taken. For the next new key, the median count is subtracted from
-//! all counts, counters at zero or below are removed, and the error grows by the median. The weight of a key that stays
-//! is not reduced: it is exact from the time when the key got its counter. Decay multiplies counts, weights and error
-//! by the same factor.
+//! Each key gets a counter until `room` counters are taken. For the next new key, the median count is
+//! subtracted from all counts, counters at zero or below are removed, and the error grows by the median. The
+//! weight of a key that stays is not reduced: it is exact since the key got its counter. Decay multiplies
+//! counts, weights and error by the same factor.
 
 use hashbrown::HashTable;
 
@@ -21,11 +21,11 @@ const FORGOTTEN: f64 = 1e-3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<T> {
     pub key: u64,
-    /// The part of its weight that is left after all reductions.
+    /// The part of the key's weight that is left after all reductions.
     count: f64,
-    /// Its weight since it got its counter.
+    /// The key's weight since it got its counter.
     pub weight: f64,
-    /// Further facts about the key since then.
+    /// Other facts about the key since then.
     pub facts: T,
 }
 
@@ -49,12 +49,12 @@ pub struct Frequent<T> {
 }
 
 impl<T> Frequent<T> {
-    /// A summary with room for at least two counters. Its memory is allocated now.
+    /// A summary with room for at least two counters. Its memory is allocated up front.
     pub fn new(room: usize) -> Frequent<T> {
         Frequent { counters: HashTable::with_capacity(room), room: room.max(2), error: 0.0 }
     }
 
-    /// Adds to the weight of a key, and returns its facts; `begin` makes the facts of a new key.
+    /// Adds to the weight of a key, and returns the key's facts. `begin` makes the facts of a new key.
     pub fn add(&mut self, key: u64, weight: f64, begin: impl FnOnce() -> T) -> &mut T {
         if self.counters.len() >= self.room && self.get(key).is_none() {
             self.reduce();
@@ -96,7 +96,7 @@ impl<T> Frequent<T> {
         self.error = self.error * factor + forgotten;
     }
 
-    /// All counters, in no order.
+    /// All counters, in no particular order.
     pub fn counters(&self) -> impl Iterator<Item = &Counter<T>> {
         self.counters.iter()
     }

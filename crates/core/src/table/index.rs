@@ -46,17 +46,17 @@ impl Slot {
     }
 }
 
-/// Open addressing with linear probing, where a key far from home takes the slot of one that is nearer to its own
-/// (Robin Hood hashing; Celis, 1986). Distances then stay short while the array is nearly full. A removal leaves no
-/// mark: the entries after it move up. So no request ever pays for a clean-up.
+/// Open addressing with linear probing, where a key far from home takes the slot of a key that is nearer to
+/// its own home (Robin Hood hashing; Celis, 1986). Distances then stay short even if the array is nearly
+/// full. A removal leaves no mark: the entries after it move up. So no request ever pays for a clean-up.
 ///
 /// ```text
-/// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so homes stand in order
+/// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so homes are in the order of tags
 /// ```
 #[derive(Debug)]
 pub(super) struct Index {
     slots: Box<[Bits]>,
-    /// Its low bits choose a home; a shard is chosen by the high ones.
+    /// The low bits of a key's spread choose its home; the high bits choose its shard.
     spread: Spread,
     len: usize,
 }
@@ -118,7 +118,7 @@ impl Index {
             }
             gap = self.after(gap);
         }
-        // The entries after the gap move up, until an empty slot or an entry at home.
+        // The entries after the gap move up, until there is an empty slot or an entry at home.
         loop {
             let next = self.after(gap);
             let distance = if self.slot(next) == Slot::EMPTY { 0 } else { self.distance(next, &key_of) };
@@ -132,7 +132,7 @@ impl Index {
         self.len -= 1;
     }
 
-    /// The distance from home of the key in a slot that is not empty.
+    /// How far the key in a non-empty slot is from home.
     fn distance(&self, place: usize, key_of: impl Fn(u32) -> Key) -> usize {
         let slot = self.slot(place);
         match slot.stored_distance() {

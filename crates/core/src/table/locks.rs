@@ -1,4 +1,4 @@
-//! The locks and atomics of the table, in one place: the model in tests/model replaces them with those of loom.
+//! The locks and atomics of the table, in one place, because the model in tests/model replaces them with loom's.
 
 use std::sync;
 

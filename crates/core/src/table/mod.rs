@@ -1,7 +1,7 @@
 //! The table: a bounded store of entries by key, the counterpart of a HAProxy stick table.
 //!
 //! ```text
-//! store ─▶ shard ─▶ index: key ─▶ row number      bounded: other values by key, such as those that do not fit a row
+//! store ─▶ shard ─▶ index: key ─▶ row number      bounded: other values by key, such as those that do not fit in a row
 //!                └▶ rows, threaded by expiry
 //! sketch: estimated counts by key, without a row      frequent: the keys with the most requests
 //! ```

@@ -10,18 +10,18 @@ use crate::table::entry::Entry;
 use crate::table::index::Index;
 use crate::table::spread::Spread;
 
-/// The maximum number of expired rows that a write removes. Two for each row added are enough to empty any backlog.
+/// The maximum number of expired rows that a write removes. Two for each added row are enough to empty any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
 
-/// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order of their
-/// writes, so a plain list keeps them sorted. From 30 s, twelve classes reach beyond [`LIFETIME_MAX`].
+/// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order
+/// of their writes, so a plain list keeps them sorted. If `expire` is at least 30 s, twelve classes reach
+/// beyond [`LIFETIME_MAX`].
 const CLASSES: usize = 12;
 
 /// The longest lifetime of a row, whatever its class. It is well within the range of an [`Expiry`].
 const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// How far the clock of one thread may be behind that of another. A larger difference means that the clock was set
-/// back.
+/// How far one thread's clock may be behind another's. A larger difference means that the clock was set back.
 const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// An entry with its place: 64 bytes, one cache line.
@@ -41,10 +41,10 @@ const _: () = assert!(size_of::<Row>() == 64);
 pub struct Found {
     pub key: Key,
     pub entry: Entry,
-    /// Time until it expires.
+    /// The time until the entry expires.
     pub left: Duration,
-    /// Shard and number of its row. It stays the same for the life of the entry, and no other live entry has
-    /// it.
+    /// The shard and the number of the entry's row. They stay the same for the life of the entry, and differ
+    /// from those of any other live entry.
     pub place: u64,
 }
 
@@ -52,7 +52,7 @@ const ROW_BITS: u32 = u32::BITS;
 
 impl Found {
     pub(super) fn of_shard(self, shard: usize) -> Found {
-        // Shards count from 1 here, so a place never looks like a bare row number.
+        // Shards are counted from 1 here, so a place never looks like a bare row number.
         Found { place: (shard as u64 + 1) << ROW_BITS | self.place, ..self }
     }
 }
@@ -110,7 +110,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Counts a new key. More than `many` in one stretch start a flood that lasts for two stretches.
+    /// Counts a new key. More than `many` new keys in one stretch start a flood that lasts for two stretches.
     fn add(&mut self, now: Timestamp, many: u32, stretch: Duration) {
         self.counted += 1;
         if self.counted > many {
@@ -136,7 +136,7 @@ pub struct Usage {
 
 /// Rows, an index over them, and one ring per class in the order of expiry.
 /// ```text
-///  index: key ─▶ row number            one ring per class, opened by a mark that stands in its first row:
+///  index: key ─▶ row number            one ring per class, headed by a mark, which is one of the first rows:
 ///  rows:  │ mark 0 │ … │ mark 11 │ row │ row │ …     mark ─newer▶ oldest ─▶ … ─▶ newest ─▶ mark
 /// ```
 /// Unused rows form a chain through `newer`. The `older` of such a row is the row itself.
@@ -156,11 +156,11 @@ pub(super) struct Shard {
     stretch_bits: u32,
     flood: Flood,
     evictions: u64,
-    /// Earliest possible expiry: skip the scan before it.
+    /// The earliest possible expiry. Until then, writes skip the scan for expired rows.
     quiet_until: Expiry,
     /// The latest moment of a write.
     latest: Timestamp,
-    /// Keys written or removed since tracking began. None: nothing is tracked.
+    /// Keys written or removed since tracking began. None if nothing is tracked.
     touched: Option<HashSet<Key>>,
 }
 
@@ -219,8 +219,8 @@ impl Shard {
         Usage { entries: self.index.len() as u64, evictions: self.evictions }
     }
 
-    /// Passes live rows to `report`. It checks at most `rows` rows, starting at row `from`, and returns the number of
-    /// the next row, or none at the end.
+    /// Passes live rows to `report`. Checks at most `rows` rows, starting at row `from`, and returns the
+    /// number of the next row, or none at the end.
     pub(super) fn page(
         &self,
         from: u32,
@@ -270,7 +270,7 @@ impl Shard {
         self.entry_in(0, key, now, keep)
     }
 
-    /// Like [`entry`](Shard::entry), for a key that was in this row a moment ago; 0 if it had no row.
+    /// Like [`entry`](Shard::entry), for a key that was in this row a moment ago; `row` is 0 if the key had no row.
     pub(super) fn entry_in(&mut self, row: u32, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
         self.touch(key);
         self.clear_expired(now);
@@ -296,7 +296,7 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
-    /// Gives a key its former entry, which expires after `left`. The row is placed after the others of its class,
+    /// Gives a key its former entry, which expires after `left`. The row is placed after the other rows of its class,
     /// although it may expire before them, so it may be evicted or removed after rows that expire later.
     pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         *self.entry(key, now, left) = entry;
@@ -308,13 +308,13 @@ impl Shard {
         }
     }
 
-    /// Reads the memory that [`entry`](Shard::entry) will write: the row, and usually its neighbours in the order of
-    /// expiry. Returns the row, 0 for a new key.
+    /// Reads the memory that [`entry`](Shard::entry) will write: the row, and usually its neighbours in the
+    /// order of expiry. Returns the row's number, or 0 for a new key.
     pub(super) fn look(&self, key: Key, now: Timestamp) -> u32 {
         let Some(number) = self.find(key) else { return 0 };
         let Row { expires, older, newer, .. } = self.rows[number as usize];
         if !self.keeps_its_place(expires, Expiry::at(now + self.lifetimes[0]), now) {
-            // Without this the compiler would drop the reads, whose results are not used.
+            // Without this, the compiler would drop the reads, whose results are not used.
             black_box((self.rows[older as usize].newer, self.rows[newer as usize].older));
         }
         number
@@ -366,8 +366,8 @@ impl Shard {
         }
     }
 
-    /// A row whose expiry stays in the same stretch is not moved, because a move writes to its old and new neighbours.
-    /// During a flood, every row is moved: a key with further requests must outlive the flood.
+    /// A row whose expiry stays in the same stretch is not moved, because a move writes to its old and new
+    /// neighbours. During a flood, every row is moved, so that a key with more requests outlives the flood.
     fn keeps_its_place(&self, before: Expiry, expires: Expiry, now: Timestamp) -> bool {
         before.is_near(expires, self.stretch_bits) && !self.flood.is_on(now)
     }
@@ -417,8 +417,8 @@ impl Shard {
         self.give_up(number);
     }
 
-    /// The row that expires next. The oldest row of each class expires first in its class, to within a stretch; the
-    /// earliest of these is next.
+    /// The row that expires next. The oldest row of each class expires first in its class, to within a
+    /// stretch; of these rows, the one that expires earliest is next.
     fn next_to_expire(&self, now: Timestamp) -> Option<u32> {
         (0..CLASSES)
             .map(|mark| (mark as u32, self.rows[mark].newer))
@@ -440,7 +440,7 @@ impl Shard {
     }
 }
 
-/// The lifetime of a class: `expire` times a power of 4, and at most a year.
+/// The lifetime of a class: `expire` times a power of 4, but at most a year.
 fn lifetime(expire: Duration, class: usize) -> Duration {
     expire.saturating_mul(1 << (2 * class)).min(LIFETIME_MAX)
 }

@@ -1,4 +1,4 @@
-//! A sketch: estimated counts of any number of keys in a fixed memory.
+//! A sketch: estimated counts of any number of keys in a fixed amount of memory.
 //!
 //! The Count-Min sketch of Cormode and Muthukrishnan ("An Improved Data Stream Summary", Journal of Algorithms, 2005)
 //! over two windows, with atomics instead of a lock:
@@ -10,9 +10,9 @@
 //!
 //! cell: window, modulo 2^20 ─ 20 bits │ count of the window before ─ 22 bits │ count of the window ─ 22 bits
 //! ```
-//! A cell contains the counts of all keys that share it, so no count is ever too low. In one row, the other keys add
-//! total / columns to the count of a key on average, and more than ten times that in at most one case of ten (Markov).
-//! All rows have such an error at once in one case of 10^rows.
+//! A cell contains the counts of all keys that share it, so no count is ever too low. In one row, the other
+//! keys add total / columns to the count of a key on average, and more than ten times as much in at most one
+//! case in ten (Markov). All rows have such an error at once in at most one case in 10^rows.
 //!
 //! A new window costs nothing: a cell is updated when it is used. Unused cells are cleared long before their 20 bits
 //! wrap around.
@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::base::{Key, Timestamp};
 use crate::table::locks::AtomicU64;
 
-/// The maximum number of rows. The confidence of six, 1 - 10^-6, is as good as certainty.
+/// The maximum number of rows. The confidence of six rows, 1 - 10^-6, is as good as certainty.
 pub const ROWS_MAX: u32 = 6;
 
 /// The maximum number of bits of a column's index. Three rows share the 64 bits of a key.
@@ -34,17 +34,16 @@ const ROWS_PER_WORD: u32 = u64::BITS / COLUMN_BITS_MAX;
 
 const COUNT_BITS: u32 = 22;
 
-/// The largest count of a cell. Further requests do not increase it.
+/// The largest count of a cell. More requests do not increase it.
 pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
 
-/// The number of windows in which every unused cell is cleared once: an eighth of the epochs. So no cell falls behind
-/// by almost half of the epochs, after which it would seem to be ahead.
+/// The number of windows in which every unused cell is cleared once: an eighth of the epochs. So no cell
+/// falls behind by nearly half of the epochs, at which point it would seem to be ahead.
 const CLEARED_IN: u64 = 1 << (EPOCH_BITS - 3);
 
-/// How far the clock of one thread may be behind that of another. A larger difference means that the clock was set
-/// back.
+/// How far one thread's clock may be behind another's. A larger difference means that the clock was set back.
 const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// The numbers of rows and columns.
@@ -122,11 +121,11 @@ impl Sketch {
         self.shape.bytes()
     }
 
-    /// Passes the counts of a key to `judge`, and adds the cost to them if `judge` says so. Also returns the moment of
-    /// the counts: `now`, or the beginning of the latest window if the clock of this thread is behind.
+    /// Passes the counts of a key to `judge`, and adds the cost to them if `judge` says so. Also returns the
+    /// moment of the counts: `now`, or the beginning of the latest window if this thread's clock is behind.
     ///
-    /// `judge` is called again if another thread has counted in the meantime. Its last answer counts, so no two
-    /// requests get the same place.
+    /// `judge` is called again if another thread has counted in the meantime. Only its last answer is used,
+    /// so no two requests get the same place.
     #[inline]
     pub fn with<R>(
         &self,
@@ -158,8 +157,8 @@ impl Sketch {
         self.seen(key, self.at(now))
     }
 
-    /// Takes back the cost of a request that was counted at this moment. If later windows have begun, it may stay
-    /// counted.
+    /// Takes back the cost of a request that was counted at this moment. If later windows have begun, the
+    /// cost may stay counted.
     pub fn take_back(&self, key: Key, cost: u32, at: Timestamp) {
         // Requests before the first moment were counted in another sketch.
         if at.as_nanos() >= self.first_ns.load(Relaxed) {
@@ -205,8 +204,8 @@ impl Sketch {
         cell
     }
 
-    /// The cells of a key, one in each row. Rows use different bits of it: a key is a keyed hash, so nobody can
-    /// choose colliding keys.
+    /// The cells of a key, one in each row. Each row uses different bits of the key. A key is a keyed hash,
+    /// so clients cannot choose colliding keys.
     #[inline]
     fn places(&self, key: Key) -> impl Iterator<Item = usize> {
         let Shape { rows, column_bits } = self.shape;
@@ -220,7 +219,7 @@ impl Sketch {
 
     /// The window of a moment, with the largest possible counts.
     ///
-    /// A thread whose clock is slightly behind counts in the latest window: no cell goes back.
+    /// A thread whose clock is slightly behind counts in the latest window, so no cell goes back.
     #[inline]
     fn at(&self, now: Timestamp) -> Seen {
         let window = self.latest.load(Relaxed);
@@ -244,7 +243,7 @@ impl Sketch {
         Seen::none(window, age_ns)
     }
 
-    /// Clears unvisited cells, some in each window; all cells after a long pause. Adapts to a clock that was set back.
+    /// Clears unused cells, some in each window, or all cells after a long pause. Adapts to a clock that was set back.
     fn clear(&self, from: u64, to: u64) {
         let cells = self.cells.len() as u64;
         let each = cells.div_ceil(CLEARED_IN);
@@ -255,9 +254,9 @@ impl Sketch {
                 let first = from % CLEARED_IN * each;
                 self.update_all(first..first + passed * each, |cell| cell.is_over(to).then_some(Cell(0)));
             }
-            // After this long, 20 bits cannot show the age of a cell. Requests that other threads count in the
-            // meantime are lost. Clearing takes some milliseconds for each million cells, after a pause of a hundred
-            // thousand windows.
+            // After this long, 20 bits cannot show the age of a cell. Requests that other threads count in
+            // the meantime are lost. Clearing takes a few milliseconds per million cells, but only after a
+            // pause of a hundred thousand windows.
             Some(_) => self.update_all(0..cells, |_| Some(Cell(0))),
             // The clock was set back: counts of later windows move to this one, and fade with it.
             None => self.update_all(0..cells, |cell| (!cell.is_near(to)).then(|| cell.moved_to(to))),
@@ -276,7 +275,7 @@ impl Seen {
         Seen { window, age_ns, prev: COUNT_MAX, curr: COUNT_MAX }
     }
 
-    /// The smaller of these counts and those of a cell.
+    /// The smaller of each of these counts and that of a cell.
     #[inline]
     fn least(self, cell: Cell) -> Seen {
         let (prev, curr) = cell.at(self.window);
@@ -303,7 +302,7 @@ impl Cell {
         self.0 as u32 & COUNT_MAX
     }
 
-    /// The number of windows from the cell's own to another one; negative if the cell is ahead.
+    /// The number of windows from the cell's own window to another; negative if the cell is ahead.
     #[inline]
     fn windows_to(self, window: u64) -> i32 {
         let unused = u32::BITS - EPOCH_BITS;
@@ -325,8 +324,8 @@ impl Cell {
         }
     }
 
-    /// Adds a cost in a window. A cell that has since advanced to the next window adds the cost to its previous one, as
-    /// the cells of the other rows do.
+    /// Adds a cost in a window. A cell that has since advanced to the next window adds the cost to its count
+    /// of the window before, as the cells of the other rows do.
     #[inline]
     fn with(self, cost: u32, window: u64) -> Cell {
         let more = |count: u32| count.saturating_add(cost).min(COUNT_MAX);
@@ -337,8 +336,8 @@ impl Cell {
         Cell::new(window, prev, more(curr))
     }
 
-    /// Removes a cost that the cell has counted in a window. None if the cell no longer has the count of that window. A
-    /// full count stays full, because it does not show how much it should contain.
+    /// Removes a cost that the cell has counted in a window. None if the cell no longer has the count of that
+    /// window. A full count stays full, because its true value is not known.
     fn without(self, cost: u32, window: u64) -> Option<Cell> {
         let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
         match self.windows_to(window) {
@@ -365,7 +364,7 @@ impl Cell {
     }
 }
 
-/// Mixes the bits of a key further: the finalizer of splitmix64.
+/// Mixes the bits of a key once more, with the finalizer of splitmix64.
 fn mixed(bits: u64) -> u64 {
     let bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -4,8 +4,8 @@ use std::hash::BuildHasher;
 
 use crate::base::Key;
 
-/// Spreads keys with a secret hash, so that nobody can choose keys that collide in one shard or slot, even if the keys
-/// themselves have no secret.
+/// Spreads keys with a secret hash, so that clients cannot choose keys that collide in a shard or slot, even
+/// if the keys themselves depend on no secret.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     mask: u64,

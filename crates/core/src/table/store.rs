@@ -12,26 +12,26 @@ use crate::table::locks::{Mutex, MutexGuard};
 use crate::table::shard::{Found, Shard, Usage};
 use crate::table::spread::Spread;
 
-/// Locks are held so briefly that eight shards are enough to keep a few threads apart. More would be slower: a batch
-/// looks up the rows of one shard together.
+/// Locks are held so briefly that eight shards are enough to keep a few threads apart. More shards would be
+/// slower, because a batch looks up the rows of one shard together.
 const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
 
 const SHARD_BITS_MAX: u32 = 3;
 
-/// Below this many entries a shard is too small for hashing to fill it evenly.
+/// With fewer entries than this, a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
 
 /// The maximum number of rows that are read before the first is written, so that their memory accesses overlap.
 const BATCH_MAX: usize = 32;
 
-/// The number of attempts to take a lock before the thread sleeps. The pauses between them double, up to some
-/// microseconds.
+/// The number of attempts to take a lock before the thread sleeps. The pauses between attempts double, up to
+/// a few microseconds.
 const LOCK_TRIES: u32 = 9;
 
-/// The maximum number of entries that one step can write: the rows of 16 SLOs, and those of two assured rates.
+/// The maximum number of entries that one step can write: the rows of 16 SLOs, and the rows of two assured rates.
 pub const EACH_MAX: usize = 18;
 
-/// Limits of a table in entries and in time.
+/// Limits on the number and the lifetime of a table's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizing {
     /// Maximum number of entries, like `size` of a stick table; at least one.
@@ -42,8 +42,8 @@ pub struct Sizing {
 
 /// Entries by key, spread over shards so that threads rarely contend.
 ///
-/// A write re-arms an entry's expiry, and a read does not. A full table evicts the entry that expires next, or one that
-/// expires at most a sixteenth of `expire` later.
+/// A write re-arms an entry's expiry, but a read does not. A full table evicts the entry that expires next,
+/// or one that expires at most a sixteenth of `expire` later.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,8 +87,8 @@ struct ByShard {
 }
 
 impl Table {
-    /// Reserves address space for every entry now, so growth never makes a request wait. The system backs it
-    /// with memory as the table fills.
+    /// Reserves address space for every entry up front, so growth never makes a request wait. The system
+    /// backs it with memory as the table fills.
     pub fn new(sizing: Sizing) -> Table {
         let entries_max = sizing.entries_max.max(1) as usize;
         let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
@@ -103,8 +103,8 @@ impl Table {
         self.entries_max
     }
 
-    /// Passes the entry of `key` to `write`, a fresh one for a new key, and re-arms its expiry. The entry lives for the
-    /// table's `expire` or, if that is longer, for `keep`, rounded up; in any case for at most 366 days.
+    /// Passes the entry of `key`, or a fresh entry for a new key, to `write`, and re-arms the entry's expiry. The entry
+    /// lives for the table's `expire` or, if longer, for `keep`, rounded up; but for at most 366 days.
     pub fn with<R>(
         &self,
         key: Key,
@@ -150,9 +150,9 @@ impl Table {
         }
     }
 
-    /// Reads the rows of a batch, whose groups have these ends, and returns the row numbers: 0 for a key without a row,
-    /// or whose shard another thread has locked. Taking a lock waits for all reads before it, so the shards are locked
-    /// together.
+    /// Reads the rows of a batch, whose groups have these ends, and returns the row numbers: 0 for a key that
+    /// has no row, or whose shard another thread has locked. Taking a lock waits for all earlier reads, so
+    /// all shards are locked first.
     fn look(
         &self,
         keys: &[(Key, Duration)],
@@ -190,11 +190,11 @@ impl Table {
         ByShard { numbers, places, ends }
     }
 
-    /// Passes the entries of up to [`EACH_MAX`] distinct keys and the moment to `write`, as one step. No other thread
-    /// sees a state in between.
+    /// Passes the entries of up to [`EACH_MAX`] distinct keys and the moment to `write`, as one step. No
+    /// other thread sees an intermediate state.
     ///
-    /// The entries are copies, which are put back after the write, because adding one key may evict another. With
-    /// `only_known`, a new key gets a fresh entry for the write, which is not kept.
+    /// The entries are copies, which are put back after the write, because adding one key may evict another.
+    /// With `only_known`, a new key gets a fresh entry for the write, but this entry is not kept.
     pub fn with_each<R>(
         &self,
         keys: &[(Key, Duration)],
@@ -244,12 +244,13 @@ impl Table {
         self.shard(key).put_back(key, entry, left, now);
     }
 
-    /// Starts to record the keys of all writes and removals. Returns the keys since the last call, in no order.
+    /// Starts to record the keys of all writes and removals. Returns the keys since the last call, in no particular
+    /// order.
     pub fn track(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
     }
 
-    /// Stops recording. Returns the keys recorded so far, in no order.
+    /// Stops recording. Returns the keys recorded so far, in no particular order.
     pub fn tracked(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).tracked()).collect()
     }
@@ -269,8 +270,8 @@ impl Table {
     /// Copies some rows to `page` and returns the start of the next page, or none at the end.
     ///
     /// A shard is locked for [`PAGE_ROWS`] rows at most, so a walk through the table slows no request down.
-    /// Rows may change between pages. A row that lives throughout is seen once; one that comes or goes may be
-    /// missed.
+    /// Rows may change between pages. A row that exists throughout is seen once; a row that is added or
+    /// removed may be missed.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Assured rates: a request within the assured rate of an SLO bypasses the SLOs above that one.
 //!
 //! ```text
-//! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
+//! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, then the SLOs above it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! The first SLO with room in its assured rate lets the request bypass the SLOs after it, which are charged anyway. So
-//! are its assured rate and those between it and the last SLO that stops the request. Others then wait longer.
+//! The first SLO with room in its assured rate lets the request bypass the SLOs after it. These are charged anyway, and
+//! so are its assured rate and those between it and the last SLO that stops the request. Other requests wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -24,11 +24,11 @@ pub(super) struct Carried {
     last: usize,
     /// The number of SLOs in the chain. SLOs that a lookup adds come after the chain, and are not bypassed.
     chain: usize,
-    /// The number of further requests of cost 1 that the assured rate would let through at once.
+    /// How many more requests of cost 1 the assured rate would let through at once.
     remaining: u32,
 }
 
-/// An assured rate that may let a request bypass SLOs, with the index of its own SLO, and its row.
+/// An assured rate that may let a request bypass SLOs, with the index of the rate's SLO and the rate's row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guarantee {
     pub(super) place: usize,
@@ -40,9 +40,9 @@ pub(super) struct Guarantee {
 pub(super) type Guarantees = ArrayVec<Guarantee, JUDGED_MAX>;
 
 impl Carried {
-    /// Finds the first SLO whose assured rate has room for the request, below the last SLO that stops the request. None
-    /// if there is none, if an SLO outside the bypassed ones refuses the request, or if one of them that stops it has
-    /// no room for debt.
+    /// Finds the first SLO whose assured rate has room for the request, below the last SLO that stops the
+    /// request. None if there is no such SLO, if an SLO that is not bypassed refuses the request, or if a
+    /// bypassed SLO that stops the request has no room for debt.
     pub(super) fn find(
         cases: &[Case<'_>],
         judgements: &[Judgement],
@@ -71,12 +71,12 @@ impl Carried {
         (self.by + 1..self.chain).contains(&place) && !judged.is_dry_run && judged.verdict != Verdict::Pass
     }
 
-    /// Whether the assured rate of this SLO is charged: those from `by` on and before `last` are.
+    /// Whether the assured rate of this SLO is charged: its index is from `by` up to, but not including, `last`.
     pub(super) fn charges(self, place: usize) -> bool {
         (self.by..self.last).contains(&place)
     }
 
-    /// Marks the judgements whose assured rates are charged, and those whose verdicts are overruled.
+    /// Marks the judgements whose assured rates are charged, and the judgements whose verdicts are overruled.
     pub(super) fn mark(self, judged: &mut [Judged], guarantees: &[Guarantee]) {
         for (place, judged) in judged.iter_mut().enumerate() {
             let is_guarantee = guarantees.iter().any(|guarantee| guarantee.place == place);

@@ -8,7 +8,7 @@ use crate::base::{Key, Quantile, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets, Reservations};
 use crate::table::{BoundedMap, Expiring};
 
-/// If more than one byte of room in this many is taken, a key's tickets are dropped when the last open one is closed.
+/// If more than one in this many bytes of room is taken, a key's tickets are dropped when the last open one is closed.
 const CROWDED_AT: usize = 4;
 
 /// While at least half of the room is free, only one sweep in this many is done, because a sweep visits every value.
@@ -20,8 +20,8 @@ const SWEEPS_SKIPPED: u32 = 30;
 pub struct AuxStore {
     map: BoundedMap<Kept>,
     sweeps: AtomicU32,
-    /// The highest serial of any key whose tickets have all been closed. A new key continues from it, so that a ticket
-    /// from an earlier life of the key never closes a later one.
+    /// The highest serial of any key whose tickets have all been closed. A new key continues from this
+    /// serial, so that a ticket from an earlier life of the key never closes a later ticket.
     serials: AtomicU32,
 }
 
@@ -45,8 +45,8 @@ impl Expiring for Kept {
 enum Use<'l> {
     /// A request of this cost is judged by a law with an auxiliary state.
     Judge { law: &'l Law, cost: u32 },
-    /// A ticket is opened or closed. The first ticket of a key has the serial after `last_serial`. `work` is set if the
-    /// SLO counts work: the estimate of costs with which a new key begins.
+    /// A ticket is opened or closed. The first ticket of a key has the serial after `last_serial`. If the SLO
+    /// counts work, `work` is the estimate of costs with which a new key begins.
     Ticket { lease: Duration, last_serial: u32, work: Option<Quantile> },
 }
 
@@ -99,8 +99,8 @@ impl AuxStore {
         AuxStore { map: BoundedMap::new(bytes_max), sweeps: AtomicU32::new(0), serials: AtomicU32::new(0) }
     }
 
-    /// Passes the auxiliary state of `key` to `judge`, or None if the law has no such state, or if a request of this
-    /// cost finds no room.
+    /// Passes the auxiliary state of `key` to `judge`. Passes None if the law has no such state, or if a
+    /// request of this cost finds no room.
     #[inline]
     pub fn with<R>(
         &self,
@@ -160,7 +160,7 @@ impl AuxStore {
         (taken <= self.map.room()).then_some(aux)
     }
 
-    /// Opens a ticket of `key` for the time `lease`, and returns its serial. None if there is no room.
+    /// Opens a ticket of `key` that lasts for `lease`, and returns its serial. None if there is no room.
     pub fn open_ticket(
         &self,
         key: Key,
@@ -172,8 +172,8 @@ impl AuxStore {
         self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
-    /// Closes a ticket of `key`. `is_work`: whether its SLO counts work. `learned`: the true cost, and the quantile
-    /// that the key's estimate aims at. Returns false if the ticket is not open.
+    /// Closes a ticket of `key`. `is_work` says whether its SLO counts work. `learned` contains the true cost
+    /// and the quantile that the key's estimate aims at. Returns false if the ticket is not open.
     pub fn close_ticket(
         &self,
         key: Key,
@@ -197,7 +197,7 @@ impl AuxStore {
         })
     }
 
-    /// The estimate of a key's costs: at first that of all keys, then adapted to its own. None without state of work.
+    /// The estimate of a key's costs, which begins as the estimate for all keys. None if the key has no state of work.
     pub fn estimate(&self, key: Key) -> Option<Quantile> {
         match &self.map.at(key).get()?.aux {
             AuxState::Work(work) => Some(work.costs),
@@ -247,9 +247,9 @@ impl AuxStore {
         }
     }
 
-    /// Passes the value of `key` to `write`: a fresh one if there is none for this use, or None if there is no room for
-    /// the write. A known auxiliary state without room is reset, since it has missed a write. Open tickets stay, and
-    /// can still be closed.
+    /// Passes the value of `key` to `write`: a fresh one if there is none for this use, or None if there is
+    /// no room for the write. A known auxiliary state that finds no room is reset, because it has missed a
+    /// write. Open tickets stay, and can still be closed.
     fn write<R>(
         &self,
         key: Key,
@@ -277,8 +277,8 @@ impl AuxStore {
         written.expect("there is a value")
     }
 
-    /// Passes the value of `key` to `write`, or None if there is none for this use. The value's lifetime stays as it
-    /// is. `write` must not enlarge the value, since no room is reserved; room that it frees is returned.
+    /// Passes the value of `key` to `write`, or None if there is none for this use. The value's lifetime stays
+    /// unchanged. `write` must not enlarge the value, because no room is reserved; room that `write` frees is returned.
     fn write_known<R>(&self, key: Key, usage: &Use<'_>, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         let mut place = self.map.at(key);
         if !place.get().is_some_and(|kept| usage.owns(&kept.aux)) {

@@ -22,7 +22,7 @@ pub struct BlockUsage {
     pub operators: usize,
     /// The number of keys that SLOs have blocked, without dry runs.
     pub keys: usize,
-    /// How often a key was not blocked, because too many already were.
+    /// How often a key was not blocked because too many keys already were.
     #[serde(skip)]
     pub refused: u64,
 }
@@ -83,8 +83,8 @@ impl Throttle {
         was_there
     }
 
-    /// The blocks that have not ended, including those of dry runs: all blocks set by operators, sorted by their
-    /// fields, then at most `keys_max` blocks of keys, those that end first.
+    /// The blocks that have not ended, including dry runs' blocks: all blocks set by operators, sorted by
+    /// their fields, then at most `keys_max` blocks of keys, those that end first.
     pub fn blocks(&self, keys_max: usize, now: Timestamp) -> Vec<Block> {
         let operators = self.blocks.operators();
         let in_force = operators.blocks.iter().filter(|(_, blocked)| blocked.holds_at(now));
@@ -110,7 +110,7 @@ impl Throttle {
         found.map(|(fields, _)| Target::Fields(fields.clone()))
     }
 
-    /// The block of a key, even one of a dry run, unless it has ended at `now`.
+    /// The block of a key, even a dry run's block, unless it has ended at `now`.
     pub fn key_block(&self, key: Key, now: Timestamp) -> Option<Block> {
         self.blocks.of_key(key, now).map(|block| Block::of_key(key, &block))
     }
@@ -140,8 +140,8 @@ impl Throttle {
         self.blocks.feed.take()
     }
 
-    /// Applies changes from other nodes, without passing them on again. A block that has already expired ends an
-    /// earlier one of the same target. Returns the number of blocks that found no room.
+    /// Applies changes from other nodes, without passing them on again. A block that has already expired ends
+    /// an earlier block of the same target. Returns the number of blocks that found no room.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
         let changes = changes.into_iter();
         self.put_all(changes.map(|Change { target, until }| (target, until, BlockOrigin::Slo(None))), now)
@@ -157,7 +157,7 @@ impl Throttle {
         let (policy, mut index) = self.index(&operators);
         let mut without_room = 0;
         for (target, until, origin) in blocks {
-            // Blocks from other nodes may be wrong, so none may last longer than one set on this node can.
+            // Blocks from other nodes may be wrong, so none may last longer than a block set on this node can.
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
                 (Target::Fields(fields), Some(until)) => {
@@ -179,7 +179,7 @@ impl Throttle {
         without_room
     }
 
-    /// The policy in force, and an index of the operators' blocks, to which further blocks can be added.
+    /// The policy in force, and an index of the operators' blocks, to which more blocks can be added.
     fn index(&self, operators: &Operators) -> (InForce, BlockIndex) {
         let policy = self.policy();
         let index = operators.index(&policy);
@@ -193,7 +193,7 @@ impl Throttle {
 }
 
 impl Block {
-    /// Whether it refuses requests. A block of a dry run does not.
+    /// Whether the block refuses requests. A dry run's block does not.
     pub fn is_in_force(&self) -> bool {
         !self.origin.is_dry_run()
     }

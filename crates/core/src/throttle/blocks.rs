@@ -1,4 +1,4 @@
-//! All blocks: those of operators by their fields, and those of SLOs by their keys.
+//! All blocks: the blocks of operators, by their fields, and the blocks of SLOs, by their keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::throttle::changes::Feed;
 /// The maximum number of blocks that operators can set.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The maximum number of blocked keys, which take about 5 MB. Further keys are not blocked.
+/// The maximum number of blocked keys, which take about 5 MB. Any more keys are not blocked.
 pub const KEY_BLOCKS_MAX: usize = 100_000;
 
 /// A block that cannot be set. The message gives the remedy.
@@ -43,7 +43,7 @@ pub enum BlockOrigin {
     Operator,
     /// The option `block` of an SLO. None if the block comes from another node.
     Slo(Option<SloId>),
-    /// The option `block` of an SLO with `dry_run=yes`: no request is really refused.
+    /// The option `block` of an SLO with `dry_run=yes`: no request is actually refused.
     DryRun(Option<SloId>),
 }
 
@@ -87,8 +87,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Sets a block with a new number, if the policy can index it. A block that has already expired ends the previous
-    /// block of the same fields.
+    /// Sets a block with a new number, if the policy can index it. A block that has already expired ends the
+    /// previous block with the same fields.
     pub(super) fn set(
         &mut self,
         fields: Fields,
@@ -141,7 +141,7 @@ impl Blocks {
         self.operators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The block of a request's key under one of its SLOs. The block of a dry run applies only to dry runs.
+    /// The block of a request's key under one of the request's SLOs. A dry run's block applies only to dry runs.
     #[inline]
     pub(super) fn find(&self, case: &Case<'_>, now: Timestamp) -> Option<Blocked> {
         if self.keys.is_empty() { None } else { self.of_case(case, now) }
@@ -173,13 +173,13 @@ impl Blocks {
         }
     }
 
-    /// The block of a key, even one of a dry run, unless it has ended at `now`.
+    /// The block of a key, even a dry run's block, unless it has ended at `now`.
     pub(super) fn of_key(&self, key: Key, now: Timestamp) -> Option<KeyBlock> {
         self.keys.at(key).get().filter(|block| !block.is_over(now)).copied()
     }
 
-    /// Blocks a key, unless it has a block of the same kind (of a dry run or not) that ends no sooner. Returns false if
-    /// too many keys are blocked.
+    /// Blocks a key, unless the key has a block of the same kind (dry run or not) that ends no sooner.
+    /// Returns false if too many keys are blocked.
     pub(super) fn put(&self, key: Key, block: KeyBlock, now: Timestamp) -> bool {
         let mut place = self.keys.at(key);
         let is_dry_run = block.origin.is_dry_run();
@@ -188,7 +188,7 @@ impl Blocks {
         place.get().is_some_and(stays) || place.put(block, now)
     }
 
-    /// All blocks of keys that have not ended at `now`, including those of dry runs.
+    /// All blocks of keys that have not ended at `now`, including dry runs' blocks.
     pub(super) fn of_keys(&self, now: Timestamp) -> impl Iterator<Item = (Key, KeyBlock)> {
         self.keys.pick(move |key, block| (!block.is_over(now)).then_some((key, *block))).flatten()
     }

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{Target, Timestamp};
 
-/// The maximum number of unread changes of each kind: of blocks by fields, and of blocks by key. A further change
-/// replaces the oldest of its kind, so that blocks caused by clients never displace those that operators set.
+/// The maximum number of unread changes of blocks by fields, and of blocks by key. Any more replace the
+/// oldest of the same kind, so that blocks caused by clients never displace blocks that operators set.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub target: Target,
-    /// The first moment after the block. None: it was ended.
+    /// The first moment after the block. None if the block was ended.
     pub until: Option<Timestamp>,
 }
 
@@ -24,9 +24,9 @@ pub struct Change {
 pub enum Reach {
     /// The store has not answered yet.
     Unknown,
-    /// The store has it, for all nodes.
+    /// The store has the block, so it is in force on all nodes.
     All,
-    /// The store has no room for it.
+    /// The store has no room for the block, so it is in force only here.
     Here,
 }
 
@@ -58,7 +58,7 @@ pub struct Changes {
     pub ordered: VecDeque<Ordered>,
     /// The changes of blocks by key.
     pub keys: VecDeque<Change>,
-    /// The number of displaced changes. If there are any, the reader needs the whole list of blocks.
+    /// The number of displaced changes. If any were displaced, the reader needs the whole list of blocks.
     pub lost: u64,
 }
 
@@ -86,7 +86,7 @@ impl Feed {
         receipt
     }
 
-    /// The changes since the last call. The first call returns none: changes are recorded from then on.
+    /// The changes since the last call. The first call returns none, because changes are recorded only from then on.
     pub(super) fn take(&self) -> Changes {
         self.has_reader.store(true, Relaxed);
         std::mem::take(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner))

@@ -88,7 +88,7 @@ impl Throttle {
         });
     }
 
-    /// Decides one request: a batch of one.
+    /// Decides a single request, as a batch of one.
     ///
     /// ```
     /// use slowlane_core::{base::{Request, Sample}, policy::Policy, table::Sizing, throttle::Throttle};
@@ -139,7 +139,7 @@ impl Throttle {
         let Pending { keys, singles, .. } = pending;
         let first = decisions.count() - singles.len();
         let mut others: ArrayVec<(usize, Judgement, Timestamp), BATCH_MAX> = ArrayVec::new();
-        // The moment of the row becomes that of the decision, because a ticket or a disconnect refers to it.
+        // The row's moment becomes the decision's moment, because a ticket or a disconnect refers to it.
         self.table.with_batch(keys, now, |place, entry, now| {
             let judgement = self.judge_single(&singles[place], entry, now);
             if singles[place].case.plan.is_plain && judgement.is_plain() {
@@ -201,8 +201,8 @@ impl Throttle {
         decisions.put(place, decision);
     }
 
-    /// If a request is let through, asks the application of the first SLO that protects one, and revises the decision.
-    /// Returns the request's number there, for its ticket. Other SLOs that protect merely count the request.
+    /// If a request is let through, asks the application that the first protecting SLO protects, and revises the
+    /// decision. Returns the request's number there, for its ticket. Other protecting SLOs merely count the request.
     fn ask_gate(
         &self,
         decision: &mut Decision,
@@ -241,7 +241,7 @@ impl Throttle {
         id.bits()
     }
 
-    /// Whether an assured rate lets the request bypass a full application. If so, it is charged, unless it already was.
+    /// Whether an assured rate lets a request bypass a full application. If so, the rate is charged, but only once.
     fn is_assured(&self, below: &[Case<'_>], application: Key, judged: &[Judged], now: Timestamp) -> bool {
         let is_full = |view: ProtectView| view.waiting > 0 || view.inside >= view.limit;
         self.gates.view(application).is_some_and(is_full)
@@ -257,11 +257,11 @@ impl Throttle {
     }
 
     /// Decides a request under several SLOs in one step, by the strictest verdict. If one SLO denies the request, the
-    /// rows of the others are restored, and count it as received but not as admitted. Auxiliary states are written only
-    /// after all SLOs have judged. The assured rate of an SLO may overrule the SLOs above it.
+    /// rows of the other SLOs are restored, and count the request as received but not as admitted. Auxiliary states are
+    /// written only after all SLOs have judged. The assured rate of an SLO may overrule the SLOs above it.
     ///
-    /// Sketches judge first, and take the request back if another SLO denies it. If a sketch denies it, no new row is
-    /// stored.
+    /// Sketches judge first, and take the request back if another SLO denies it. If a sketch denies the
+    /// request, no new row is stored.
     pub(super) fn decide_together(
         &self,
         cases: &[Case<'_>],
@@ -323,8 +323,8 @@ impl Throttle {
         decision
     }
 
-    /// Writes the part of a decision that concerns one of several SLOs into the SLO's row. The row keeps the state from
-    /// the judgement, or is first reset to `before`. A refusal may start a block.
+    /// Writes the part of a decision that concerns one of several SLOs to the SLO's row. The row keeps the
+    /// state from the judgement, or is first reset to `before`. A refusal may start a block.
     fn settle_one(
         &self,
         case: &Case<'_>,
@@ -379,8 +379,8 @@ impl Throttle {
         refusal(cases, blocked, arrival)
     }
 
-    /// Opens the ticket of a decision, if an SLO counts the request until its end. `protected`: the number of the
-    /// request in its protected application.
+    /// Opens the ticket of a decision, if an SLO counts the request until its end. `protected` is the
+    /// request's number in its protected application.
     #[inline]
     fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>], protected: u32) {
         if !decision.has_ticket() {
@@ -411,7 +411,7 @@ impl Throttle {
         judgement
     }
 
-    /// A refusal may start a block, unless the SLO refuses all because the store is silent: not the client's fault.
+    /// A refusal may start a block, but not while the SLO refuses all requests because the store is silent.
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         if !verdict.is_let_through()
@@ -421,8 +421,8 @@ impl Throttle {
         }
     }
 
-    /// Judges a request. If its SLO counts work, the rate of admitted work stays as it is: that rate counts true costs,
-    /// which are known only at the end.
+    /// Judges a request. If its SLO counts work, the rate of admitted work stays unchanged, because it counts
+    /// true costs, which are known only at the end.
     #[inline]
     fn judge_keeping_rate(
         &self,
@@ -480,7 +480,7 @@ impl Throttle {
         }
     }
 
-    /// Counts a judgement by a simpler law.
+    /// Counts the judgement if a simpler law has made it.
     #[inline]
     fn note_fallback(&self, judgement: &Judgement) {
         if judgement.fell_back {
@@ -534,20 +534,20 @@ pub(super) fn refusal(cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) ->
     decision
 }
 
-/// The block of a key that decides: the first one that the request does not bypass by an assured rate.
+/// The key's block that decides: the first block that no assured rate lets the request bypass.
 fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> Option<Blocked> {
     let in_force =
         cases.iter().zip(judgements).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
     in_force.filter_map(|((case, judgement), _)| case.blocked(judgement)).next()
 }
 
-/// The state that a judgement changes.
+/// Which state a judgement changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Judge,
-    /// Auxiliary states and the cluster's local views stay as they are.
+    /// Auxiliary states and the cluster's local views stay unchanged.
     Foresee,
-    /// As `Foresee`, for a request that a sketch has refused: no state of a new key is stored.
+    /// Like `Foresee`, for a request that a sketch has refused. No state is stored for a new key.
     Refused,
 }
 
@@ -564,7 +564,7 @@ struct Single<'p> {
     case: Case<'p>,
     cost: u32,
     sample: Sample,
-    /// Its place in the batch.
+    /// The request's place in the batch.
     row: u32,
     may_hold: bool,
 }

@@ -62,7 +62,7 @@ impl Throttle {
         }
     }
 
-    /// The time until a key has its whole quota again. None: it has all of it, or its law has no quota.
+    /// The time until a key has its whole quota again. None if the key has its whole quota, or its law has no quota.
     pub fn resets_in(&self, slo: &Slo, key: Key, now: Timestamp) -> Option<Duration> {
         let is_full_at = || Some(slo.law.gcra()?.owing().tat(&self.entry(key, now), now));
         let at = self.used_by(slo, key, now).map_or_else(is_full_at, |used| used.resets_at)?;

@@ -15,7 +15,7 @@ use crate::throttle::decide::{Way, combine, refusal};
 use crate::throttle::gates::Outlook;
 use crate::throttle::sketches::Staged;
 
-/// A decision that a request would get, with the reasons for it.
+/// The decision that a request would get, with the reasons for it.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     pub decision: Decision,
@@ -26,13 +26,13 @@ pub struct Foreseen {
 /// The verdict that one SLO would give.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// None means that the key would begin with a fresh entry.
+    /// None if the key would begin with a fresh entry.
     pub found: Option<Found>,
     /// The law's formula with its numbers.
     pub formula: String,
-    /// The used part of a quota. None: the law has a rate.
+    /// The used part of a quota. None if the law has a rate instead.
     pub used: Option<Used>,
-    /// The formula of the SLO's assured rate. None if it has none, or if no SLO is above it.
+    /// The formula of the SLO's assured rate. None if the SLO has no assured rate, or no SLO is above it.
     pub assured: Option<String>,
     pub judgement: Judgement,
 }
@@ -143,8 +143,8 @@ impl Throttle {
         case.assured.map_or(Entry::default(), |key| self.entry(key, now))
     }
 
-    /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind a first
-    /// stage that is not exceeded.
+    /// The view of an SLO that takes no part in the decision: a first stage that is exceeded, or an SLO
+    /// behind a first stage that is not exceeded.
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match self.sketch(case.slo) {
             Some(sketch) => {

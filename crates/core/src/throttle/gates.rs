@@ -17,10 +17,10 @@ const GATES_MAX: usize = 1_024;
 /// An application without requests is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// The maximum number of group names that a gate keeps. Before it adds one more, it drops them all.
+/// The maximum number of group names that a gate keeps. Before the gate adds another, it drops them all.
 const NAMES_MAX: usize = 1_024;
 
-/// The maximum number of an application's groups that are shown to operators.
+/// The maximum number of groups of an application that are shown to operators.
 const GROUPS_SHOWN: usize = 5;
 
 /// A protected application, for operators.
@@ -29,7 +29,7 @@ pub struct Protected {
     pub slo: SloId,
     pub key: Key,
     pub view: ProtectView,
-    /// Of the groups with waiting requests, those with the most requests, the largest first.
+    /// The groups with the most requests among the groups with waiting requests, largest first.
     pub groups: Vec<Group>,
 }
 
@@ -38,7 +38,7 @@ pub struct Protected {
 pub struct Group {
     /// The field and its value, such as `network 203.0.113.0/24`.
     pub name: String,
-    /// The number of its requests, waiting or inside.
+    /// The number of the group's requests, waiting or inside.
     pub requests: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Group {
 pub(super) struct Outlook {
     pub(super) view: ProtectView,
     pub(super) wait: Duration,
-    /// Of the other groups with waiting requests, the one with the most requests.
+    /// The group with the most requests among the other groups with waiting requests.
     pub(super) behind: Option<Group>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Outlook {
 #[derive(Debug, Default)]
 pub(super) struct Gates(RwLock<HashMap<Key, Arc<Mutex<Gate>>>>);
 
-/// The state of one application. Several connections call it, each with its own `now`, so `last` may be later.
+/// The state of one application. Several connections call a gate, each with its own `now`, so `last` may be later.
 #[derive(Debug)]
 struct Gate {
     slo: SloId,
@@ -82,8 +82,8 @@ impl Gates {
         })
     }
 
-    /// Asks the application to admit a request that all SLOs let through. Returns its number for the ticket (or 0), its
-    /// verdict under the SLO that protects, and whether it waits for a turn. None: too many applications are protected.
+    /// Asks the application to admit a request that all SLOs let through. Returns the request's number for its ticket
+    /// or 0, the protecting SLO's verdict, and whether it waits. None if too many applications are protected.
     pub(super) fn arrive(
         &self,
         judged: &Judged,
@@ -131,7 +131,7 @@ impl Gates {
         self.with(key, number, now, |protect, id, now, released| protect.abandon(id, now, released));
     }
 
-    /// Records the end of a request. Returns false if its end is already known, or its lease has expired.
+    /// Records the end of a request. Returns false if the end is already known, or the request's lease has expired.
     pub(super) fn end(&self, key: Key, number: u32, now: Timestamp) -> bool {
         self.with(key, number.into(), now, |protect, id, now, released| protect.end(id, now, None, released))
             == Some(true)
@@ -144,7 +144,7 @@ impl Gates {
         }
     }
 
-    /// Forgets applications that have had no requests for some time.
+    /// Forgets applications that have had no requests for a while.
     pub(super) fn sweep(&self, now: Timestamp) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|_, gate| {
@@ -263,7 +263,7 @@ fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The delay for a wait: at least one millisecond, since proxies are told whole milliseconds.
+/// The delay for a wait: at least one millisecond, because proxies get whole milliseconds.
 fn delay(wait: Duration) -> Verdict {
     Verdict::Delay(wait.max(Duration::from_millis(1)))
 }

@@ -5,9 +5,9 @@
 //!                                     table.with_batch: law.judge(entry, aux, arrival)
 //! Decision ─▶ take_back, Ticket ─▶ end: the fate of a request that was let through
 //! Cases ─▶ foresee: the same without counting, for operators
-//! Cases ─▶ charge, proxy_limits: requests that a proxy decides by its own rules, and what it has to know for them
+//! Cases ─▶ charge, proxy_limits: requests that a proxy decides by its own rules, and the limits that the proxy needs
 //! block, unblock, `block=` ─▶ Blocks ─▶ decide: refused before the law is asked
-//! sweep: what is over goes, once a second; no decision removes it
+//! sweep: expired state is removed once a second; no decision removes it
 //! ```
 //! All requests are decided in the same way: a single request is a batch of one.
 

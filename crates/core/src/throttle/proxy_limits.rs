@@ -27,13 +27,13 @@ pub struct Paced {
     pub slot: Duration,
     /// The time of a full burst.
     pub burst: Duration,
-    /// The longest delay. Zero: the law refuses instead.
+    /// The longest delay. Zero if the law refuses instead.
     pub max_delay: Duration,
     /// The moment at which the bucket is full again, after the requests of all proxies.
     pub tat: Timestamp,
 }
 
-/// The time until the end of a refusal at a rate of 0, which really never ends. The proxy gets an update long before.
+/// How long a proxy is to refuse at a rate of 0. The refusal has no end, but the proxy gets an update long before.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {
@@ -87,8 +87,8 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy admitted, and counts refused ones, which may start a block. Nothing is counted if
-    /// the proxy must query slowlane: with several SLOs, or a law without bucket that is neither unlimited nor closed.
+    /// Charges requests that a proxy admitted, and counts its refusals, which may start a block. Counts nothing if the
+    /// proxy must query slowlane: for several SLOs, or a law without a bucket that is neither unlimited nor closed.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
@@ -129,8 +129,8 @@ impl Throttle {
     }
 }
 
-/// The case of requests that fall under only one SLO. None if that SLO leads to another one, even to one whose fields
-/// are missing here: a proxy knows only the fields of a key.
+/// The case of requests that fall under only one SLO. None if that SLO leads to another, even if the other's
+/// fields are missing here, because a proxy knows only the fields of a key.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
         [case] if case.plan.is_alone => Some(case),

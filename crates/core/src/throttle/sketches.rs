@@ -1,4 +1,4 @@
-//! The SLOs with the law `sketch`: consulted before the table, and without a row.
+//! The SLOs with the law `sketch`, which are consulted before the table and have no row.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::policy::{Case, Policy, Slo};
 use crate::table::{Seen, Sketch};
 use crate::throttle::Throttle;
 
-/// The counts of all keys, for each SLO with the law `sketch`. They stay when another policy is put in force, unless the
-/// SLO has another window, error or confidence.
+/// The counts of all keys, for each SLO with the law `sketch`. They stay when another policy is put in force,
+/// unless the SLO's window, error or confidence changes.
 #[derive(Debug)]
 pub(super) struct Sketches(ArcSwap<Vec<SloCounts>>);
 
 #[derive(Clone, Debug)]
 struct SloCounts {
     slo: SloId,
-    /// The [state shape](Rule::state_shape) of its law.
+    /// The [state shape](Rule::state_shape) of the SLO's law.
     shape: u64,
     sketch: Arc<Sketch>,
-    /// Whether no SLO of the policy in force uses these counts. Requests may still be decided under the previous one.
+    /// Whether no SLO in force uses these counts. Requests may still be decided under the previous policy.
     is_over: bool,
 }
 
@@ -59,14 +59,14 @@ impl Sketches {
     }
 }
 
-/// The counts of an SLO. None: its law counts in rows.
+/// The counts of an SLO. None if its law counts in rows.
 fn find<'c>(all: &'c [SloCounts], slo: &Slo) -> Option<&'c Arc<Sketch>> {
     let shape = slo.law.sketched()?.state_shape();
     let own = |counts: &&SloCounts| (counts.slo, counts.shape) == (slo.id, shape);
     all.iter().find(own).map(|counts| &counts.sketch)
 }
 
-/// The SLOs that take part in the decision on a request, with the judgements of those that have a sketch.
+/// The SLOs that take part in the decision on a request, with the judgements of the SLOs that have a sketch.
 #[derive(Default)]
 pub(super) struct Staged<'p> {
     pub(super) cases: ArrayVec<Case<'p>, JUDGED_MAX>,
@@ -76,8 +76,8 @@ pub(super) struct Staged<'p> {
 impl<'p> Staged<'p> {
     /// Consults the sketches with `judge`, whose flag says whether the sketch is a first stage.
     ///
-    /// A first stage decides alone on a request within its rate, and takes no part in the decision on a request beyond
-    /// it.
+    /// A first stage decides alone on a request within its rate, and takes no part in the decision on a
+    /// request beyond that rate.
     #[inline]
     pub(super) fn new(
         cases: &[Case<'p>],
@@ -110,7 +110,7 @@ impl<'p> Staged<'p> {
         staged
     }
 
-    /// Whether an SLO has a part in the decision.
+    /// Whether an SLO takes part in the decision.
     pub(super) fn has(&self, case: &Case<'_>) -> bool {
         self.cases.iter().any(|own| own.slo.id == case.slo.id)
     }
@@ -135,7 +135,7 @@ fn is_first_stage(case: &Case<'_>) -> bool {
 }
 
 impl Throttle {
-    /// The counts of an SLO. None: its law counts in rows.
+    /// The counts of an SLO. None if its law counts in rows.
     pub(super) fn sketch(&self, slo: &Slo) -> Option<Arc<Sketch>> {
         find(&self.sketches.0.load(), slo).cloned()
     }

@@ -25,21 +25,21 @@ pub struct Throttle {
     pub(super) aux_store: AuxStore,
     pub(super) blocks: Blocks,
     pub(super) gates: Gates,
-    /// None: this slowlane is not in a cluster.
+    /// None if this slowlane is not in a cluster.
     pub(super) cluster: Option<Arc<Cluster>>,
     fallbacks: AtomicU64,
     /// The time of the last sweep, in seconds.
     swept_s: AtomicU64,
 }
 
-/// The policy in force at the time of the call. Holding it keeps an old policy alive; drop it promptly.
+/// The policy in force at the time of the call. Drop this value promptly, because it keeps an old policy alive.
 pub type InForce = Guard<Arc<Policy>>;
 
 /// Counters of the auxiliary states for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuxUsage {
     pub bytes: u64,
-    /// Requests without room: a simpler law judged, a ticket was not stored, or an application was not protected.
+    /// Requests that found no room: a simpler law judged, a ticket was not stored, or an application was not protected.
     pub fallbacks: u64,
 }
 
@@ -64,12 +64,12 @@ impl Throttle {
         Throttle { cluster: Some(cluster), ..self }
     }
 
-    /// None: this slowlane is not in a cluster.
+    /// None if this slowlane is not in a cluster.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_deref()
     }
 
-    /// The cluster, if its nodes divide or share an SLO.
+    /// The cluster, if its nodes divide or share this SLO.
     #[inline]
     pub(super) fn cluster_of(&self, slo: &Slo) -> Option<&Cluster> {
         self.cluster().filter(|_| slo.sharing != Sharing::Local)
@@ -129,7 +129,7 @@ impl Throttle {
         }
     }
 
-    /// Shares a key with the other nodes from its next request on, if it has an entry.
+    /// Shares a key with the other nodes from the key's next request on, if the key has an entry.
     pub fn share(&self, key: Key, now: Timestamp) {
         self.table.with_known(key, now, |entry, _| Cluster::share(entry));
     }
@@ -139,7 +139,7 @@ impl Throttle {
         &self.aux_store
     }
 
-    /// Removes expired state, in the first call of a second: auxiliary states, tickets, unused sketches, blocks, idle
+    /// Removes expired state in the first call of each second: auxiliary states, tickets, unused sketches, blocks, idle
     /// applications, and shared keys. Decisions remove none of these. Writes to the table remove expired rows.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();
@@ -161,7 +161,7 @@ impl Throttle {
         self.gates.wake(now);
     }
 
-    /// The protected applications that have lately received requests.
+    /// The protected applications that have recently received requests.
     pub fn protected(&self) -> Vec<Protected> {
         self.gates.views()
     }

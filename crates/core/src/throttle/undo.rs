@@ -1,4 +1,4 @@
-//! The end of an admitted request: its client disconnects before its turn, or the request ends.
+//! What happens to an admitted request later: its client disconnects before its turn, or the request ends.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub enum Ended {
 }
 
 impl Throttle {
-    /// Takes back an admitted request that will not proceed, such as one whose client disconnected before its turn. Its
-    /// slot is free again. `adaptive` has no slots, so the request stays counted there.
+    /// Takes back an admitted request that will not proceed, such as one whose client disconnected before its turn. The
+    /// request's slot becomes free again. `adaptive` has no slots, so the request stays counted there.
     pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
@@ -52,7 +52,7 @@ impl Throttle {
         }
     }
 
-    /// The turn of a held request. None: its delay is final, or the request is no longer in a queue.
+    /// The turn of a held request. None if its delay is final, or if the request is no longer in a queue.
     pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
         let of_gate = self.gates.turn(key, number);
         of_gate.or_else(|| self.cluster().filter(|_| number != 0)?.turn(key, number))
@@ -66,7 +66,7 @@ impl Throttle {
         }
     }
 
-    /// Takes back a request that was to be held, but that its proxy does not hold.
+    /// Takes back a request that was to be held but that its proxy does not hold.
     pub fn leave(&self, key: Key, number: u64, now: Timestamp) {
         self.gates.leave(key, number, now);
         if let Some(cluster) = self.cluster() {

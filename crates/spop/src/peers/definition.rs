@@ -1,8 +1,8 @@
 //! A definition: the name of a stick table, its key and its columns (peers-v2.0.txt, "Table Definition").
 //!
 //! ```text
-//! table id │ name: string │ key type │ key length │ columns: a bit for each │ expire, ms │ for counters of a
-//! frequency: their number, period, ms │ for arrays: their number, the count of values, and a period likewise
+//! table id │ name: string │ key type │ key length │ columns: a bit for each │ expire, ms
+//! for each frequency: column, period, ms │ for each array: column, count of values and, for rates, period, ms
 //! ```
 //! All numbers are varints. In version 2.0, a definition ends after the columns.
 
@@ -19,13 +19,13 @@ const NAME_BYTES_MAX: usize = 256;
 /// The maximum length of a key. HAProxy's own limit is the size of its buffers.
 pub(super) const KEY_BYTES_MAX: u64 = 4_096;
 
-/// The maximum number of values of a column, as in HAProxy.
+/// The maximum number of values in a column, as in HAProxy.
 const VALUES_MAX: u64 = 100;
 
 /// A stick table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// The number that the sender has given the table.
+    /// The number that the sender has assigned to the table.
     pub id: u64,
     pub name: String,
     pub key_type: KeyType,
@@ -63,7 +63,7 @@ impl Column {
     pub const GPT: u32 = 22;
     /// `gpc`: an array of general-purpose counters.
     pub const GPC: u32 = 23;
-    /// `gpc_rate`: the rates of those counters.
+    /// `gpc_rate`: the rates of the counters in `gpc`.
     pub const GPC_RATE: u32 = 24;
     const SERVER_KEY: u32 = 19;
     /// The last known column: `glitch_rate` of HAProxy 3.0.
@@ -77,8 +77,8 @@ impl Column {
         matches!(number, Column::GPT | Column::GPC | Column::GPC_RATE)
     }
 
-    /// Reads one value: a number, or, for a frequency, the number of events in its current period. A dictionary entry
-    /// counts as 0: none of slowlane's tables has one.
+    /// Reads one value: a number, or, for a frequency, the number of events in its current period. A
+    /// dictionary entry counts as 0, because none of slowlane's tables has one.
     pub(super) fn decode_value(&self, cursor: &mut Cursor<'_>) -> Result<u64, Error> {
         if self.number == Column::SERVER_KEY {
             cursor.string()?;
@@ -167,7 +167,7 @@ impl Definition {
         }
     }
 
-    /// The number of values before a column, and the number of values in it. None: the table has no such column.
+    /// The number of values before a column, and the number of values in it. None if the table has no such column.
     pub(super) fn place(&self, number: u32) -> Option<(usize, usize)> {
         let mut before = 0;
         for column in &self.columns {

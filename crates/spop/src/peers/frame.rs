@@ -13,7 +13,7 @@ use crate::error::ReadError;
 use crate::peers::Error;
 use crate::varint;
 
-/// The maximum length of a body that is read. HAProxy's own messages fit into its buffers of 16 KiB.
+/// The maximum length of a body that is read. HAProxy's own messages fit in its buffers of 16 KiB.
 pub const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Types from this number on have a body.
@@ -45,8 +45,8 @@ pub(super) const INCREMENTAL: u8 = 0x81;
 pub(super) const DEFINE: u8 = 0x82;
 /// Switches to another table of the sender, to which the following updates belong.
 pub(super) const SWITCH: u8 = 0x83;
-/// Acknowledges a table's updates, up to the given one. The table has the number that the sender of these updates has
-/// given it. peers-v2.0.txt gives this type as 133, but no version of HAProxy uses that number.
+/// Acknowledges a table's updates, up to the given one. The table's number is the one that the sender of the updates
+/// has assigned. peers-v2.0.txt gives this type as 133, but no version of HAProxy uses that number for it.
 pub(super) const ACK: u8 = 0x84;
 pub(super) const UPDATE_TIMED: u8 = 0x85;
 pub(super) const INCREMENTAL_TIMED: u8 = 0x86;

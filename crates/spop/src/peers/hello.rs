@@ -3,7 +3,7 @@
 //! ```text
 //! HAProxyS 2.1                     the version
 //! slowlane                         the name of the side that is dialled
-//! lb1 4242 1                       the name of the side that dials, its process, a number of that process
+//! lb1 4242 1                       the name of the side that dials, its process id, its relative process id
 //! ```
 
 use std::str;
@@ -26,7 +26,7 @@ pub struct Hello<'a> {
     pub to: &'a str,
     /// The name of the side that dials.
     pub from: &'a str,
-    /// The process of the side that dials.
+    /// The process id of the side that dials.
     pub process: u32,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Hello<'a> {
             let line = str::from_utf8(&said[begin..end]).map_err(|_| HelloStatus::PROTOCOL)?;
             Ok(line.strip_suffix('\r').unwrap_or(line))
         };
-        // Checked first: a client of another protocol may never send three lines.
+        // Checked first, because a client of another protocol may never send three lines.
         let spoken = first.unwrap_or(said.len()).min(PROTOCOL.len());
         if said[..spoken] != PROTOCOL.as_bytes()[..spoken] {
             return Err(HelloStatus::PROTOCOL);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin ─▶ resync request ─▶ definitions and updates of all tables ─▶ finished (or partial) ─▶ confirmed
-//!          each side does so for itself; then updates come as they happen, and each batch is acknowledged
+//!          each side does this for itself; then updates are sent as they happen, and each batch is acknowledged
 //! ```
 //! HAProxy sends no update before its own resync request is answered. An answer sent before that request does not
 //! count.
@@ -22,17 +22,17 @@ use crate::varint;
 /// The maximum number of tables of the other side.
 pub const TABLES_MAX: usize = 64;
 
-/// If this side sends nothing for this long, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
+/// If this side sends nothing for this long, a heartbeat is due. HAProxy expects one every 3 s, and gives up after 5 s.
 const HEARTBEAT_AFTER: Duration = Duration::from_secs(2);
 
-/// The shortest time between two acknowledgements. Each costs HAProxy a wake-up and a read, and HAProxy uses only the
-/// last one, when the connection has ended.
+/// The shortest time between two acknowledgements. Each costs HAProxy a wake-up and a read, but HAProxy uses
+/// only the last one, after the connection has ended.
 const BETWEEN_ACKS: Duration = Duration::from_millis(100);
 
-/// A peer that is silent for this long counts as gone. HAProxy sends a heartbeat every 3 s.
+/// A peer that is silent for this long counts as disconnected. HAProxy sends a heartbeat every 3 s.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The state of a connection. Each `now` is the time since a fixed moment, the same for all calls.
+/// The state of a connection. Each `now` is the time since a fixed moment, which is the same for all calls.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,12 +82,12 @@ pub enum News<'a> {
     Updated(&'a Definition, Update<'a>),
     /// The other side has sent all the entries that are available to it.
     Synced,
-    /// The other side has requested all entries: it may have lost earlier pushes.
+    /// The other side has requested all entries, so it may have lost earlier pushes.
     Asked,
 }
 
 impl Link {
-    /// Begins after the handshake: requests all entries. HAProxy then defines every table, including empty ones.
+    /// Begins after the handshake, by requesting all entries. HAProxy then defines every table, including empty ones.
     pub fn begin(now: Duration, out: &mut Vec<u8>) -> Link {
         control(RESYNC_REQUEST, out);
         Link {
@@ -165,7 +165,7 @@ impl Link {
     fn defined(&mut self, definition: Definition, news: &mut impl FnMut(News<'_>)) -> Result<(), Error> {
         let id = definition.id;
         self.current = Some(id);
-        // A second definition does not restart the numbers of the table's updates.
+        // A second definition does not restart the numbering of the table's updates.
         if let Some(table) = self.theirs.get_mut(&id) {
             table.definition = definition;
         } else if self.theirs.len() < TABLES_MAX {
@@ -195,8 +195,8 @@ impl Link {
         Ok(())
     }
 
-    /// Appends an update of a key in a table that the other side has defined: `values` for its column `gpt`. False: the
-    /// other side has no table of this name with string keys and a `gpt` of this length.
+    /// Appends an update of a key in a table that the other side has defined: `values` for its column `gpt`.
+    /// Returns false if the other side has no table of this name with string keys and a `gpt` of this length.
     pub fn push(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
         let known = self.ours.iter().position(|table| table.definition.name == name);
         let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
@@ -213,7 +213,7 @@ impl Link {
         true
     }
 
-    /// Adds a table of this side, a copy of the other side's. Only the column `gpt` is sent: HAProxy leaves the other
+    /// Adds a table of this side, a copy of the other side's. Only the column `gpt` is sent; HAProxy leaves the other
     /// columns unchanged. Pushed keys are strings, which HAProxy would misread in a table of another key type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
         let is_pushed =
@@ -233,7 +233,7 @@ impl Link {
     /// Appends a heartbeat and acknowledgements if they are due. Call it at least every second.
     ///
     /// # Errors
-    /// The other side has been silent for too long. The error is the time of silence.
+    /// The other side has been silent for too long. The error is the duration of the silence.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<u8>) -> Result<(), Duration> {
         let silence = now.saturating_sub(self.read_at);
         if silence > SILENCE_MAX {
@@ -267,7 +267,7 @@ impl Link {
     }
 }
 
-/// Appends a message about a table, whose body `write` appends.
+/// Appends a message about a table. `write` appends the message's body.
 fn append(kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut body = Vec::new();
     write(&mut body);

@@ -1,16 +1,16 @@
 //! HAProxy's peers protocol 2.1, as plain values, without sockets or clocks.
 //!
-//! HAProxy processes use it to exchange the entries of their stick tables, and slowlane takes part as one of the peers.
-//! Comments cite HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
+//! HAProxy processes use it to exchange the entries of their stick tables, and slowlane takes part as a peer. Comments
+//! cite HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
 //!
 //! ```text
 //!  HAProxy                                        slowlane
-//!    │ HAProxyS 2.1, to, from                        │    hello.rs: whichever side has dialled
+//!    │ HAProxyS 2.1, to, from                        │    hello.rs: either side may dial
 //!    │ ────────────────────────────────────────────▶ │
 //!    │                                       200     │
 //!    │ ◀──────────────────────────────────────────── │
 //!    │ resync request                                │    frame.rs: │ class │ type │ length │ body │
-//!    │ ◀───────────────────────────────────────────▶ │    each side asks the other for all that it has
+//!    │ ◀───────────────────────────────────────────▶ │    each side requests all entries of the other
 //!    │ define: a table with its columns              │    definition.rs
 //!    │ update: a key with its values                 │    update.rs
 //!    │ ────────────────────────────────────────────▶ │

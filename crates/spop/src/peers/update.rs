@@ -3,8 +3,8 @@
 //! ```text
 //! [update id: 4, big-endian] │ [remaining ms: 4, big-endian] │ key │ the values, in the order of the columns
 //! ```
-//! An incremental update contains no id: its id is the previous one plus one. HAProxy from 3.3 on writes such an id
-//! with its bytes reversed, so slowlane always sends ids.
+//! An incremental update contains no id: its id is the previous one plus one. From 3.3 on, HAProxy reverses
+//! the bytes of such an id, so slowlane always sends ids.
 
 use crate::cursor::Cursor;
 use crate::peers::definition::KEY_BYTES_MAX;
@@ -12,12 +12,12 @@ use crate::peers::frame::{INCREMENTAL_TIMED, UPDATE, UPDATE_TIMED, ended};
 use crate::peers::{Definition, Error, KeyType};
 use crate::{encode_string, varint};
 
-/// One update, its key borrowed from the read buffer.
+/// One update, whose key is borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update<'a> {
-    /// The number of the update. None: the previous number plus one.
+    /// The number of the update. None means the previous number plus one.
     pub id: Option<u32>,
-    /// The bytes of the key: of a text, an address or binary data, or the four of an integer in big-endian order.
+    /// The bytes of the key: text, an address, binary data, or the four big-endian bytes of an integer.
     pub key: &'a [u8],
     /// The values of all columns, in order: for a frequency, events in the current period; for a dictionary entry, 0.
     pub values: Vec<u64>,
@@ -57,7 +57,7 @@ impl<'a> Update<'a> {
     }
 }
 
-/// Appends the body of an update for a table whose keys are texts and whose columns are numbers.
+/// Appends the body of an update for a table whose keys are strings and whose columns are numbers.
 pub(super) fn encode(id: u32, key: &[u8], values: &[u64], out: &mut Vec<u8>) {
     out.extend_from_slice(&id.to_be_bytes());
     encode_string(key, out);

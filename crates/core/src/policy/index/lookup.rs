@@ -19,7 +19,7 @@ use crate::policy::{
     WarningKind, Warnings, is_host, map, quoted,
 };
 
-/// The largest number of keys with which a map still fits in the L2 cache of a core, at 24 bytes a key.
+/// The largest number of keys with which a map still fits in the L2 cache of a core, at 24 bytes per key.
 const LARGE: usize = 8_192;
 
 /// The map of a lookup.
@@ -43,8 +43,8 @@ pub(in crate::policy) struct LookupMap {
 }
 
 impl LookupMap {
-    /// Reads a map. None if there is no file, or no key in it: such a map never answers. Without `slos`, the map is
-    /// that of a derived field: its values are text, and its file must exist, but may have no keys.
+    /// Reads a map. None if there is no file or the file has no key: such a map never answers. Without `slos`, the map
+    /// belongs to a derived field: its values are text, and its file must exist, but may have no keys.
     pub(in crate::policy) fn read(
         (lookup, name): (&Lookup, String),
         places: Box<[Place]>,
@@ -119,14 +119,14 @@ impl LookupMap {
         })
     }
 
-    /// Whether [`look`](LookupMap::look) can save time: a smaller map stays in the cache of a core anyway.
+    /// Whether [`look`](LookupMap::look) can save time. A smaller map stays in a core's cache anyway.
     #[inline]
     pub(in crate::policy) fn is_large(&self) -> bool {
         self.entries > LARGE
     }
 
-    /// Reads the memory that [`find`](LookupMap::find) reads first, if the keys of the map are networks without a rest.
-    /// For other maps, it does nothing.
+    /// Reads the memory that [`find`](LookupMap::find) reads first, if the keys of the map are networks
+    /// without a rest. Does nothing for other maps.
     #[inline]
     pub(in crate::policy) fn look(&self, values: Values<'_, '_>) -> u32 {
         match (&self.keys, &*self.places) {
@@ -162,8 +162,8 @@ impl LookupMap {
         }
     }
 
-    /// The value of the line that matches, in the map of a derived field. If the search would take too long, it is a
-    /// value with which requests are refused.
+    /// The value on the line that matches, in the map of a derived field. If the search would take too long,
+    /// returns a value that causes the request to be refused.
     pub(in crate::policy) fn value(&self, of: &Option<Value<'_>>) -> Option<Value<'_>> {
         let pattern = self.find(Values(slice::from_ref(of)))?;
         let text = || Value::Text(map::value_at(&self.text, pattern.at()));
@@ -179,8 +179,8 @@ impl LookupMap {
         None
     }
 
-    /// The line that matches every client, or every client of one kind, so that no later lookup is tried. It
-    /// comes with a noun for these clients.
+    /// The line that matches every client, or every client of one kind, so that no later lookup is tried.
+    /// Also returns a noun for these clients.
     pub(in crate::policy) fn catch_all(&self) -> Option<(usize, &'static str)> {
         let (pattern, whom) = match &self.keys {
             Keys::Networks(networks) if self.places.len() == 1 => match networks.all_ipv6() {
@@ -217,7 +217,7 @@ impl LookupMap {
         matches!(self.method, Method::Dom | Method::Sub | Method::Reg)
     }
 
-    /// The line number of a pattern. It is counted on demand, because storing it would cost memory in every
+    /// The line number of a pattern. It is counted on demand, because storing it would cost memory for every
     /// line.
     pub(in crate::policy) fn line_number(&self, pattern: Pattern) -> usize {
         map::line_number(&self.text, pattern.at())
@@ -261,8 +261,8 @@ impl Keys {
         }
     }
 
-    /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that `insert`
-    /// did not find: first the winner, then the other. Of `sub` keys, the second may contain the first.
+    /// Finishes the index after all lines are inserted. `repeated` is called with each pair of lines with the same key
+    /// that `insert` did not find, the winner first. The second of two `sub` keys may contain the first.
     fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), PolicyErrorKind> {
         match self {
             Keys::Texts(Texts::Beg(prefixes)) => prefixes.sort(text, repeated),

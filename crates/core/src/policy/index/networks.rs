@@ -12,7 +12,7 @@ use crate::base::network::{read, untranslated};
 use crate::base::v6_mask;
 use crate::policy::{Pattern, PolicyErrorKind, quoted};
 
-/// Networks of both families. The longest prefix wins; of two equal networks with the same rest, the first line wins.
+/// Networks of both families. The longest prefix wins; if two networks and their rests are equal, the first line wins.
 #[derive(Debug)]
 pub(in crate::policy) struct Networks {
     has_rest: bool,
@@ -22,7 +22,7 @@ pub(in crate::policy) struct Networks {
 }
 
 impl Networks {
-    /// An empty index for keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
+    /// An empty index for keys like `192.0.2.0/24` or, with a rest, like `192.0.2.0/24+shop.example`.
     pub(in crate::policy) fn new(has_rest: bool) -> Networks {
         let (ipv4, ipv6) = (Family::default(), Family::default());
         Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
@@ -60,8 +60,8 @@ impl Networks {
         }
     }
 
-    /// The line of the longest prefix that matches the address, among the lines with this rest. An address is also
-    /// looked up among the networks of the other family, after its own, as in HAProxy.
+    /// The line of the longest prefix that matches the address, among the lines with this rest. As in HAProxy, an
+    /// address is looked up among the networks of its own family, then among those of the other family.
     #[inline]
     pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
         let rest = Rest::new(rest, &self.hasher);
@@ -92,7 +92,7 @@ impl Networks {
     }
 }
 
-/// The IPv4 address that HAProxy sees in an IPv6 one: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A
+/// The IPv4 address that HAProxy sees in an IPv6 address: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A
 /// [canonical](crate::base::canonical) address is neither mapped nor translated.
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = v6.to_bits();
@@ -124,8 +124,8 @@ impl<'a> Rest<'a> {
 /// A network and its pattern, in twelve bytes for IPv4 and twenty-four for IPv6.
 #[derive(Clone, Copy, Debug)]
 struct Network<const N: usize> {
-    /// The first bytes of the address, as many as its family has. They are an array, because alignment would pad a
-    /// number.
+    /// The first bytes of the address, as many as an address of the family has. They are an array, because
+    /// alignment would pad a number.
     bytes: [u8; N],
     rest: Pattern,
 }
@@ -153,7 +153,7 @@ struct Length<const N: usize> {
     networks: HashTable<Network<N>>,
 }
 
-/// The networks of one family. A map has few prefix lengths, so a table for each beats a tree.
+/// The networks of one family. A map has few prefix lengths, so a table for each is faster than a tree.
 #[derive(Debug, Default)]
 struct Family<const N: usize> {
     /// Sorted by prefix length, the longest first.
@@ -214,8 +214,8 @@ impl<const N: usize> Family<N> {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
             let is_rest = |network: &Network<N>| {
-                // The text is elsewhere in memory, so it is read only if it can decide. Even an empty comparison
-                // would read it.
+                // The text is elsewhere in memory, so it is read only if it can affect the result. Even an
+                // empty comparison would read it.
                 rest.bytes.len() == network.rest.length()
                     && (rest.bytes.is_empty() || network.rest.key(text) == rest.bytes)
             };

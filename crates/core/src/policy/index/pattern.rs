@@ -1,4 +1,4 @@
-//! A pattern, as HAProxy calls a key of a map with its answer.
+//! A pattern: HAProxy's name for a key of a map with its answer.
 
 /// A line of a map in eight bytes. The key itself stays in the text of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

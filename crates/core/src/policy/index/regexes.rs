@@ -1,11 +1,11 @@
 //! `reg`: keys that are regular expressions, searched all at once.
 //!
-//! An expression may match anywhere in the value. It works on bytes: `.` is any byte but LF, and `\w` and `(?i)` know
-//! ASCII only.
+//! An expression may match anywhere in the value. Expressions match bytes: `.` matches any byte but LF, and
+//! `\w` and `(?i)` cover only ASCII.
 //!
-//! PCRE, HAProxy's usual library, has more features. Expressions with these are refused: look-around, back-references,
-//! atomic groups, possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`, `\h` and `\Q…\E`. One
-//! thing differs: `$` does not match before a final LF.
+//! PCRE, HAProxy's usual library, has more features. Expressions that use these are refused: look-around,
+//! back-references, atomic groups, possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`,
+//! `\h` and `\Q…\E`. One common feature differs: `$` does not match before a final LF.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -20,8 +20,8 @@ use crate::base::shown;
 use crate::policy::index::texts::List;
 use crate::policy::{AUTOMATA_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
-/// A part of a regular expression that matches only this text. It has no blanks and no invisible letters, so it can be
-/// part of a key in a map.
+/// A regular expression that matches only this text. The expression has no blanks and no invisible letters,
+/// so it can be part of a key in a map.
 ///
 /// ```
 /// use slowlane_core::policy::expression_of;
@@ -41,7 +41,7 @@ pub fn expression_of(text: &str) -> String {
     text.chars().map(letter).collect()
 }
 
-/// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
+/// Memory limit of one compiled expression, in bytes. Most expressions need a hundredth of this.
 const DFA_BYTES_MAX: usize = 256 << 10;
 
 /// Memory limit of an automaton for several expressions, in bytes. With this size, a search stays in the caches of a
@@ -79,7 +79,7 @@ impl Regexes {
         Regexes { regexes: Vec::new(), lines: List::default(), automata: Vec::new(), ignores_case }
     }
 
-    /// Adds a pattern. Returns the earlier pattern of the same key, if there is one.
+    /// Adds a pattern. Returns the earlier pattern with the same key, if there is one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,

@@ -14,7 +14,7 @@ pub(in crate::policy) struct Substrings {
     /// The keys that can win, in the order of their lines.
     patterns: Vec<Pattern>,
     key_bytes: usize,
-    /// It reports a key as its index in `patterns`. None until all keys are inserted.
+    /// Reports a key as its index in `patterns`. None until all keys are inserted.
     automaton: Option<Box<DFA>>,
 }
 
@@ -28,11 +28,11 @@ impl Substrings {
         Ok(())
     }
 
-    /// Builds the automaton after all keys are inserted. A key that contains the key of an earlier line can never win,
-    /// and is left out: `hidden` gets the earlier line, then this one.
+    /// Builds the automaton after all keys are inserted. A key that contains the key of an earlier line can
+    /// never win, so it is left out, and `hidden` gets the earlier line and this one.
     ///
-    /// If one of the remaining keys is the end of a longer one, it is on a later line. So in each state, the first
-    /// match, which is the longest, wins.
+    /// If one of the remaining keys is the end of a longer key, the shorter key is on a later line. So in
+    /// each state, the first match, which is the longest, wins.
     pub(in crate::policy) fn finish(&mut self, text: &[u8], mut hidden: impl FnMut(Pattern, Pattern)) {
         let (patterns, all) = (self.patterns.clone(), automaton(&self.patterns, text));
         self.patterns.clear();

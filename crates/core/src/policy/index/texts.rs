@@ -7,7 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::policy::{LIST_LINES_MAX, Pattern, PolicyErrorKind};
 
-/// Patterns by key. Of equal keys, the first line wins.
+/// Patterns by key. If several keys are equal, the first line wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Exact {
     patterns: HashTable<Pattern>,
@@ -15,7 +15,7 @@ pub(in crate::policy) struct Exact {
 }
 
 impl Exact {
-    /// Adds a pattern, unless its key is known. Returns the earlier pattern of the same key, if there is one.
+    /// Adds a pattern, unless its key is known. Returns the earlier pattern with the same key, if there is one.
     pub(in crate::policy) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
         let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
         let is_same = |other: &Pattern| other.key(text) == pattern.key(text);
@@ -38,7 +38,7 @@ impl Exact {
 pub(in crate::policy) struct List(pub(in crate::policy) Vec<Pattern>);
 
 impl List {
-    /// Adds a pattern. Returns the earlier pattern of the same key, if there is one.
+    /// Adds a pattern. Returns the earlier pattern with the same key, if there is one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -61,7 +61,7 @@ impl List {
 /// Patterns sorted by key. The longest match wins.
 ///
 /// A matching key sorts at or before the value, and every key between the two starts with the matching key. So the
-/// longest match is also a prefix of the last key up to the value, and of the part that this key and the value share.
+/// longest match is a prefix of the last key at or before the value, and of what this key and the value share.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Prefixes {
     sorted: Vec<Pattern>,
@@ -72,7 +72,7 @@ impl Prefixes {
         self.sorted.push(pattern);
     }
 
-    /// Sorts the keys when all are inserted. Of two equal keys, the first line wins, and `repeated` gets both lines.
+    /// Sorts the keys after all are inserted. If two are equal, the first line wins, and `repeated` gets both lines.
     pub(in crate::policy) fn sort(&mut self, text: &[u8], mut repeated: impl FnMut(Pattern, Pattern)) {
         self.sorted.sort_by_key(|pattern| pattern.key(text));
         self.sorted.dedup_by(|again, first| {

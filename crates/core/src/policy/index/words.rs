@@ -14,7 +14,7 @@ pub(in crate::policy) struct Words {
 }
 
 impl Words {
-    /// Adds a pattern, without the delimiters around its key. Returns any earlier pattern of the same key.
+    /// Adds a pattern, without the delimiters around its key. Returns any earlier pattern with the same key.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,

@@ -21,7 +21,7 @@ impl MapFile {
         MapFile { path, text }
     }
 
-    /// The text, empty if the file was not read.
+    /// The text. Empty if the file could not be read.
     pub(in crate::policy) fn text(&self) -> &[u8] {
         self.text.as_deref().unwrap_or_default()
     }
@@ -32,7 +32,7 @@ impl MapFile {
     }
 }
 
-/// Reads a regular file of bounded size. Other kinds are refused, because a pipe could block a reload forever.
+/// Reads a regular file of bounded size. Other kinds of file are refused, because a pipe could block a reload forever.
 pub(in crate::policy) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
@@ -52,7 +52,7 @@ fn check_size(bytes: u64) -> io::Result<()> {
 pub struct Strays(BTreeSet<PathBuf>);
 
 impl Strays {
-    /// Finds unused `*.map` files in the directory itself. Hidden files are skipped, because editors make them.
+    /// Finds unused `*.map` files in the directory itself. Hidden files are skipped, because editors create them.
     pub fn look(dir: &Path, layout: &Layout) -> Strays {
         let read = layout.files(dir);
         // An unreadable directory is ignored: its `slo.map` is unreadable too, and that error is reported already.

@@ -1,4 +1,4 @@
-//! Hosts in the keys of a map, converted to the canonical form that requests have.
+//! Hosts in the keys of a map, converted to the canonical form that hosts in requests have.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use crate::policy::{Lookup, Method, is_host, map};
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// padded with spaces, so that all lines stay where they are.
 ///
-/// Keys of `beg`, `end`, `dom` and `sub` are parts of a host, so they are only put in lower case. `reg` ignores case
-/// instead. In a map of `base`, keys of `str` and `beg` begin with the host; those of other methods may hold only a
-/// path, and stay as they are.
+/// Keys of `beg`, `end`, `dom` and `sub` are parts of a host, so they are only put in lower case. `reg`
+/// ignores case instead. In a map of `base`, keys of `str` and `beg` begin with the host; keys of other
+/// methods may contain only a path, and stay unchanged.
 pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     let fields = lookup.fields.len();
     let Some(host) = lookup.fields.iter().position(|field| is_host(field) || is_base(field)) else { return };
@@ -49,8 +49,8 @@ pub(in crate::policy) fn part(key: &[u8], fields: usize, host: usize, at: usize)
     Some(start..start + parts.next()?.len())
 }
 
-/// Converts a host to canonical form, followed by the path of a base. Text that is not a host stays as it is: no
-/// request can match it.
+/// Converts a host to canonical form. In a base, the path after the host stays. Text that is not a host is
+/// left unchanged, because no request can match it.
 fn whole(text: &mut [u8], is_base: bool) {
     let path = if is_base { path_of_base(text) } else { text.len() };
     let (host, rest) = text.split_at(path);

@@ -1,4 +1,4 @@
-//! The syntax of a map file, the same as HAProxy's: keys with their values and positions.
+//! The syntax of a map file, which is HAProxy's: keys with their values and positions.
 //!
 //! ```text
 //! # a comment, only where the # is the line's first byte
@@ -26,10 +26,10 @@ pub struct Line<'a> {
     pub value: &'a [u8],
 }
 
-/// The byte order mark, with which Windows editors begin a text in UTF-8.
+/// The byte order mark, with which Windows editors begin UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The lines of a map file that hold keys. Invalid lines are errors with their numbers.
+/// The lines of a map file that hold keys. An invalid line is an error with the line's number.
 ///
 /// ```
 /// use slowlane_core::policy::map;
@@ -66,7 +66,7 @@ pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
     1 + text[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The length of the key's indent, the key, and the value. The key is empty if the line has none.
+/// The length of the indent before the key, the key, and the value. The key is empty if the line has no key.
 fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), PolicyErrorKind> {
     if written.len() > LINE_BYTES_MAX {
         return Err(PolicyErrorKind::LineTooLong);

@@ -27,11 +27,11 @@ pub struct Slo {
     pub law: Law,
     /// Whether the SLO decides, counts and reports as usual, but lets all requests pass.
     pub dry_run: bool,
-    /// Whether the SLO is a quota of Envoy's rate limit service: its refusal refuses a request only if every other
-    /// quota of the request refuses too.
+    /// Whether the SLO is a quota of Envoy's rate limit service: if the SLO refuses a request, the request is
+    /// refused only if all its other quotas refuse it too.
     pub is_quota: bool,
-    /// The SLO's name in Envoy's rate limit service, and the names of the SLOs that do not count a request if this one
-    /// does.
+    /// The SLO's name in Envoy's rate limit service, and the names of the SLOs that do not count a request if
+    /// this SLO does.
     pub name: Option<String>,
     pub replaces: Vec<String>,
     /// How long a key stays blocked after a refusal.
@@ -43,9 +43,9 @@ pub struct Slo {
     /// How the nodes of a cluster share the SLO, and whether its line says so.
     pub sharing: Sharing,
     pub is_sharing_given: bool,
-    /// The fields that distinguish clients, outermost first, for a law that shares the limit between them.
+    /// The fields that distinguish clients, outermost first, for a law that shares the limit among clients.
     pub share: Vec<String>,
-    /// The fields that name a page for `protect`: its response times show whether requests queue in the application.
+    /// The fields that name a page for `protect`. Page response times show whether requests queue in the application.
     pub page: Vec<String>,
     /// None if the SLO counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
@@ -68,12 +68,12 @@ const PAGE_DEFAULT: [&str; 2] = ["method", PAGE];
 pub(in crate::policy) const SHARE_MAX: usize = 4;
 
 impl Slo {
-    /// Whether the SLO has no limit, so that it only counts. `protect` has no rate, but is a limit.
+    /// Whether the SLO has no limit, and only counts. `protect` has no rate, but is a limit.
     pub fn is_unlimited(&self) -> bool {
         matches!(self.law, Law::Open(_))
     }
 
-    /// The quota to show to clients. None for a dry run or without a limit.
+    /// The quota to show to clients. None for a dry run, or if there is no limit.
     pub fn quota(&self) -> Option<Quota> {
         let quota = self.law.quota(self.objective).filter(|_| !self.dry_run)?;
         Some(match (quota, &self.work) {
@@ -138,7 +138,7 @@ impl Slo {
     /// [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
     ///
     /// # Errors
-    /// All faults of the line, but only the first of the law's own options.
+    /// All faults in the line, but only the first fault in the law's own options.
     pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<PolicyErrorKind>> {
         let mut kinds = Vec::new();
         let mut options = options(text, &mut kinds);
@@ -269,7 +269,7 @@ fn sharings(law: &Law, is_work: bool) -> &'static [Sharing] {
     }
 }
 
-/// The shortest block. A shorter one is probably a mistake: `retry_after` counts whole seconds.
+/// The shortest block. A shorter one is probably a mistake, because `retry_after` counts whole seconds.
 const BLOCK_MIN: Duration = Duration::from_secs(1);
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
@@ -356,7 +356,7 @@ impl Slos {
         self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
-    /// Reports the line of the first SLO, by id, whose sketch takes too much memory together with those before it.
+    /// Reports the line of the first SLO, by id, whose sketch and those of the SLOs before it take too much memory.
     fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
         let mut bytes = 0;
         let over = self.sorted.iter().find(|slo| {
@@ -373,7 +373,7 @@ impl Slos {
             Ok(id) => id,
             Err(kind) => return report(kind),
         };
-        // HAProxy would silently use the first line of an id.
+        // HAProxy would silently use the first line with an id.
         if let Some(&first) = self.lines.get(&id) {
             return report(PolicyErrorKind::SloTwice { id, first });
         }
@@ -396,7 +396,7 @@ impl Slos {
         }
     }
 
-    /// The answer for an id in a map. A faulty SLO causes no further faults in the maps that name it.
+    /// The answer for an id in a map. A faulty SLO causes no other faults in the maps that name it.
     pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, PolicyErrorKind> {
         match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
             Ok(place) => Ok(Answer::slo(place)),

@@ -4,12 +4,12 @@
 //! ```text
 //! 3001 burst=20s rate=2s/s unit=seconds reserve=p90 lease=10m
 //!
-//! at the request   the reservation is charged: fixed, the estimate of a quantile, or what the request announces
-//! at the end       the difference to the true cost is charged or given back, once
+//! on arrival       the reservation is charged: fixed, the estimate of a quantile, or what the request announces
+//! at the end       the difference from the true cost is charged or given back, once
 //! ```
-//! Laws count whole grains: the finest that the law can count and with which the rate is at most 100,000 grains a
-//! second. At 10 MB/s, a grain has 100 bytes. A cost between two grains is rounded up or down by turns, so that no
-//! client gains by rounding.
+//! Laws count whole grains: the finest grains that the law can count and with which the rate is at most
+//! 100,000 grains per second. At 10 MB/s, a grain is 100 bytes. A cost between two grains is rounded
+//! sometimes up and sometimes down, so that no client gains by rounding.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,10 +19,10 @@ use crate::base::{Amount, Ending, Period, Quantile, Rate, Unit, units::written};
 use crate::law::{Law, Objective, OptionError, Options, Scale};
 use crate::policy::PolicyErrorKind;
 
-/// The highest rate, in grains per second: the slot of a grain is then 10 us, rounded to a nanosecond.
+/// The highest rate, in grains per second. The slot of a grain is then 10 µs, rounded to a nanosecond.
 const GRAINS_PER_S: u64 = 100_000;
 
-/// The lease of an SLO whose line gives none: longer than almost any request.
+/// The lease of an SLO whose line gives none. Almost no request lasts longer.
 const LEASE_DEFAULT: Duration = Duration::from_secs(600);
 
 const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const LEASE_MIN: Duration = Duration::from_millis(100);
 /// The longest lease. It must be shorter than 49 days, because tickets hold 32 bits of milliseconds.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// The quantile that is learned unless the line names one, in percent.
+/// The quantile that is learned if the line names none, in percent.
 const QUANTILE_DEFAULT: u8 = 90;
 
 /// Before the first cost is known, the largest reservation divided by this number is reserved.
@@ -64,13 +64,13 @@ enum Reserve {
     Learned(u8),
 }
 
-/// The costs that were reported over all keys of an SLO.
+/// The costs that were reported for all keys of an SLO.
 #[derive(Clone, Debug, Default)]
 struct Costs(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The estimate over all keys, as bits. It serves a key that has no estimate of its own yet.
+    /// The estimate over all keys, as bits. It is used for a key that has no estimate of its own yet.
     estimate: AtomicU64,
     settled_grains: AtomicU64,
 }
@@ -83,7 +83,7 @@ impl PartialEq for Costs {
 }
 
 impl Work {
-    /// Takes the options that have another meaning for work. None if the SLO counts requests.
+    /// Takes the options that have a different meaning for work. None if the SLO counts requests.
     pub(super) fn take(options: &mut Options) -> Result<Option<Work>, PolicyErrorKind> {
         let unit = |name: &str| Some((name != "requests").then_some(Unit::named(name)?));
         let Some(unit) = options.fit("unit", UNITS_EXPECTED, unit)?.flatten() else { return Ok(None) };
@@ -189,7 +189,7 @@ impl Work {
         grains.clamp(1, self.reserve_max)
     }
 
-    /// Whether reservations are estimates, of which each key has its own.
+    /// Whether reservations are estimates. Each key has its own estimate.
     pub fn is_learned(&self) -> bool {
         matches!(self.reserve, Reserve::Learned(_))
     }
@@ -230,7 +230,7 @@ impl Work {
         Quantile::from_bits(self.costs.0.estimate.load(Relaxed))
     }
 
-    /// The total work of all requests whose cost was reported, in the unit.
+    /// The total work of all requests whose cost was reported, in the SLO's unit.
     pub fn settled(&self) -> f64 {
         self.costs.0.settled_grains.load(Relaxed) as f64 * self.grain()
     }
