@@ -17,7 +17,7 @@ pub(crate) fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1}", part * 100.0 / whole) } else { NONE.to_owned() }
 }
 
-/// The rows as text, below the headings of the first. Columns in `words` hold words, and all others numbers.
+/// The rows as text, below the headings of the first row. Columns in `words` hold words, and all other columns numbers.
 pub(crate) fn columns(rows: &[Vec<ReportCell>], words: &[&str]) -> String {
     let headings =
         rows.iter().take(1).map(|row| row.iter().map(|(heading, _)| (*heading).to_owned()).collect());

@@ -1,4 +1,4 @@
-//! The queue of events, whose first event determines the virtual time.
+//! A queue of events, the first of which determines the virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct EventQueue<E> {
     /// Events that were entered in order, as most are: they need no search.
     in_order: VecDeque<(u64, E)>,
-    /// All other events, by time and number. None is later than the last event of `in_order`, and of two at the same
-    /// time, the one of `in_order` was entered first.
+    /// All other events, by time and number. None is later than the last event of `in_order`, and of two events at the
+    /// same time, the one in `in_order` was entered first.
     late: BTreeMap<(u64, u64), E>,
     /// The number of the next late event.
     next: u64,

@@ -19,8 +19,8 @@ const CHANGES_MAX: usize = 1_000;
 /// The longest time for which a block lasts.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// When a node restores a block, its end replaces the one in the list only if it is later by more than this, because
-/// messages take time.
+/// When a node restores a block, the block's end replaces the end in the list only if it is later by more than this,
+/// because messages take time.
 const LATER: Duration = Duration::from_secs(1);
 
 /// The blocks that a node reports to the store, and the node's position in the store's list.
@@ -35,7 +35,7 @@ pub struct BlockUpdate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockChange {
     pub target: Target,
-    /// The remaining time. None: the key or the fields are no longer blocked.
+    /// The remaining time. None if the key or the fields are no longer blocked.
     pub rest: Option<Duration>,
     /// Whether the node reports the block again, in case the store has lost it.
     pub is_restored: bool,
@@ -48,7 +48,7 @@ pub struct BlockNews {
     pub seq: u64,
     pub extent: Extent,
     pub list: Vec<(Target, Option<Duration>)>,
-    /// The positions of the node's changes for which there was no room. Other nodes do not learn of them.
+    /// The positions of the node's changes for which there was no room. Other nodes do not learn of these changes.
     pub refused: Vec<usize>,
 }
 
@@ -59,14 +59,14 @@ pub enum Extent {
     News,
     /// All blocks in force.
     All,
-    /// All blocks that the store knows. The store has lost earlier blocks, so others may be in force.
+    /// All blocks that the store knows. The store has lost earlier blocks, so other blocks may be in force.
     Lost,
 }
 
 /// The blocks of all nodes, with the last changes. Each node reads the changes that it has not seen yet.
 #[derive(Debug)]
 pub struct BlockLog {
-    /// Distinguishes this list from the one before a restart.
+    /// Distinguishes this list from the list before a restart.
     epoch: String,
     /// The number of the last change.
     seq: u64,
@@ -106,7 +106,7 @@ impl BlockLog {
         (if has_lost { Extent::Lost } else { Extent::All }, in_force.collect())
     }
 
-    /// Applies a change. False if there is no room for it.
+    /// Applies a change. Returns false if there is no room for it.
     fn change(&mut self, word: &BlockChange, now: Timestamp) -> bool {
         let room = match word.target {
             Target::Fields(_) => &mut self.of_operators,
@@ -142,7 +142,7 @@ impl Room {
         Room { ends: BTreeMap::new(), most }
     }
 
-    /// Sets or ends a block. False if there is no room for one more.
+    /// Sets or ends a block. Returns false if there is no room for another.
     fn put(&mut self, target: &Target, ends: Option<Timestamp>, now: Timestamp) -> bool {
         match ends {
             None => {

@@ -1,4 +1,4 @@
-//! Windows whose requests all nodes count together: the count as of the store's last reply, and this node's since then.
+//! Windows whose requests all nodes count together: the count as of the store's last reply, and this node's own since.
 //!
 //! ```text
 //! count     all nodes' requests of this window, as of the last reply       unsent: those of this node since then
@@ -28,7 +28,7 @@ const NEAR: f64 = 0.8;
 /// +3.3 and +3.1 %.
 const PAUSE_S: f64 = 0.01;
 
-/// A node's view of the counts of one key. Times are seconds since the node's first request for the key.
+/// A node's view of the counts of one key. Times are in seconds since the node's first request for the key.
 #[derive(Clone, Debug, Default)]
 pub struct CountView {
     exchange: Exchange,
@@ -82,7 +82,7 @@ impl CountView {
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
-        // Before the first reply a node takes an equal part of the limit.
+        // Before the first reply, a node takes an equal part of the limit.
         let limit =
             if self.began_s.is_some() { plan.limit } else { plan.limit / f64::from(plan.nodes.max(1)) };
         if self.estimate(plan, now_s) + cost > limit {
@@ -111,8 +111,8 @@ impl CountView {
         (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
     }
 
-    /// The number of requests of all nodes that count against the limit, as far as this node knows, and the moment from
-    /// which none of them counts any more.
+    /// How many requests of all nodes count against the limit, as far as this node knows, and the moment at which the
+    /// last of them stops counting.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let (mut view, now_s) = (self.clone(), self.exchange.seconds(now));
         view.turn(plan, now_s);
@@ -123,7 +123,7 @@ impl CountView {
         Used { requests, limit: plan.limit as u32, resets_at }
     }
 
-    /// The number of requests admitted and not yet reported to the store, as far as this node knows.
+    /// The number of requests admitted but not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
         (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
@@ -138,7 +138,7 @@ impl CountView {
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
-        // Other nodes may have taken back charges since the last reply: these counts would charge them again.
+        // Other nodes may have taken back charges since the last reply: these counts would add the charges again.
         let began_s = self.began_s.filter(|_| !plan.is_work);
         let restore = began_s.map(|began_s| CountReply { age_s: now_s - began_s, ..self.counts });
         let &QuotaPlan { limit, window_s, .. } = plan;
@@ -229,7 +229,7 @@ fn over(limit: f64, count: f64, over: f64) -> f64 {
     (count + over - limit).clamp(0.0, limit)
 }
 
-/// The record of a window in the store. Times are seconds of the store's own clock.
+/// The record of a window in the store. Times are in seconds on the store's own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CountRecord {
     number: f64,

@@ -2,15 +2,14 @@
 
 use crate::base::Timestamp;
 
-/// A message without an answer for this long counts as lost: twice the usual time after which the store counts as
-/// silent.
+/// A message unanswered for this long counts as lost: twice the usual time after which the store counts as silent.
 const LOST_AFTER_S: f64 = 1.0;
 
 /// The time between two messages is shorter than the period, by up to this part of the period. With 0 and 0.3, the
 /// fairness (Jain) of 400 clients at 2000/s over 35 nodes is 0.977 and 0.999.
 const SPREAD: f64 = 0.3;
 
-/// The state of a node's messages about one key. Times are seconds since the node's first request for the key.
+/// The state of a node's messages about one key. Times are in seconds since the node's first request for the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchange {
     /// The moment from which seconds are counted.
@@ -36,8 +35,8 @@ impl Exchange {
     }
 
     /// The time until the next message, as a part of the period. Nodes in step would always report in the same order,
-    /// so the same nodes would always know least. The digits of the last message's moment below a microsecond are as
-    /// good as random.
+    /// so the same nodes would always know least. The sub-microsecond digits of the last message's time are as good as
+    /// random.
     pub(super) fn spread(&self) -> f64 {
         let random = (self.reported_s * 1e6).fract();
         if random.is_finite() { 1.0 - SPREAD * random } else { 1.0 }

@@ -1,15 +1,15 @@
 //! Leases: quotas that are never exceeded, because parts of them are granted in advance.
 //!
 //! ```text
-//! a request     the hand holds its cost: it passes; else it is refused
-//! the hand      what this node has been given of the window, and not yet used
+//! a request     passes if the hand holds its cost; else it is refused
+//! the hand      the quota that this node has been granted in the window and has not yet used
 //! a message     asks for as much as the demand of a period and a round trip, once half of that is left;
 //!               a node without requests gives its hand back
-//! the store     gives up to what is left of the window; near its end, a part of that
+//! the store     grants up to all of the quota that is left; when little is left, only a part of it
 //! ```
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", which grants tokens in advance. The
 //! first request of a node in a window is admitted on credit, if all such credits together are at most a fiftieth of
-//! the quota. The store reserves them.
+//! the quota. The store reserves these credits.
 
 use std::time::Duration;
 
@@ -19,30 +19,29 @@ use crate::base::Timestamp;
 use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
-/// The memory of a key's demand: several of the usual periods, so that the demand of a node without further requests
-/// soon fades.
+/// The memory of a key's demand: several times the usual period, so that a node's demand soon fades once it has no more
+/// requests.
 const MEMORY_S: f64 = 1.0;
 
-/// The maximum of all credits together, as a part of the quota. The store reserves it, so this much may stay unused.
+/// The maximum total of all credits, as a part of the quota. The store reserves it, so this much may stay unused.
 const CREDIT: f64 = 0.02;
 
 /// When less than this part of the quota is left, the store grants only a part of the rest, so that no node holds the
-/// last requests while others refuse. The value was measured with 35 nodes, a quota of 2000 in 1 s, and a demand of
-/// three times the quota. With 0, 0.1 and 0.3, all of the quota is used up, with 280, 410 and 450 messages a second.
+/// last requests while other nodes refuse. The value was measured with 35 nodes, a quota of 2000 in 1 s, and a demand
+/// of three times the quota. With 0, 0.1 and 0.3, the whole quota is used up, with 280, 410 and 450 messages a second.
 const SCARCE: f64 = 0.1;
 
 /// Below [`SCARCE`], the store grants at most this part of a node's share of the rest, or one request if that is more.
 /// So a round of messages from all nodes takes at most about half of the rest.
 const SCARCE_PART: f64 = 0.5;
 
-/// A node without requests for this time returns its lease: by then its demand has faded to a third.
+/// A node that has no requests for this long returns its lease: by then, its demand has faded to a third.
 const IDLE_S: f64 = 1.0;
 
-/// The least time between two messages: the interval at which the task that talks to the store checks for them.
+/// The shortest time between two messages: the interval at which the task that talks to the store checks for them.
 const PAUSE_S: f64 = 0.005;
 
-/// The least time before a node asks again for a quota that is used up. A shorter configured period does not shorten
-/// it.
+/// The shortest time before a node asks again for a used-up quota, even if the configured period is shorter.
 const SPENT_PAUSE_S: f64 = 0.1;
 
 /// A node asks for more once it holds less than this part of the demand of a period and a round trip. The answer then
@@ -52,15 +51,15 @@ const LOW: f64 = 0.5;
 
 /// A node that asks for more fills its lease to this multiple of the demand of a period and a round trip: a little
 /// above 1, because demand varies. The same runs with 1, 1.25 and 2 take 410, 330 and 250 messages a second; the more a
-/// node holds, the more is lost with it.
+/// node holds, the more is lost with that node.
 const FULL: f64 = 1.25;
 
-/// A node's lease of the quota of one key. Times are seconds since the node's first request for the key.
+/// A node's lease on the quota of one key. Times are in seconds since the node's first request for the key.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseView {
     exchange: Exchange,
     hand: f64,
-    /// When the window ends, at the earliest and at the latest, if the store has reported it.
+    /// The earliest and the latest time at which the window may end, if the store has reported its end.
     ends_s: Option<f64>,
     credit_ends_s: f64,
     /// The number of requests admitted on credit in this window.
@@ -81,14 +80,14 @@ pub struct LeaseMessage {
     pub want: f64,
     /// The number of requests received since the last message.
     pub asked: f64,
-    /// The quota granted to all nodes in this window, as of the last reply, and the time to its end. None: the node
-    /// knows of no current window.
+    /// The quota granted to all nodes in this window, as of the last reply, and the time until the window ends. None if
+    /// the node knows of no current window.
     pub restore: Option<(f64, f64)>,
     pub limit: f64,
     /// The amount that the store reserves for the credits of all nodes.
     pub kept_back: f64,
     pub window_s: f64,
-    /// The age of the window, if it is a period of the calendar. None: the window begins with the first message.
+    /// The age of the window, if it is a calendar period. None if the window begins with the first message.
     pub age_s: Option<f64>,
     /// The lifetime of the record.
     pub kept_s: f64,
@@ -145,7 +144,7 @@ impl LeaseView {
         }
     }
 
-    /// The quota granted in the window, as of the last reply, except what this node still holds; and the window's end.
+    /// The quota granted in the window, as of the last reply, less what this node still holds, and the window's end.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let now_s = self.exchange.seconds(now);
         let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
@@ -166,7 +165,7 @@ impl LeaseView {
             return false;
         }
         let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
-        // A used-up quota stays used up until the window ends, or another node returns a part.
+        // A used-up quota stays used up until the window ends, or another node returns a part of it.
         let is_patient = self.is_spent && now_s - self.exchange.reported_s < plan.period_s.max(SPENT_PAUSE_S);
         is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
     }
@@ -198,8 +197,8 @@ impl LeaseView {
         message
     }
 
-    /// Notes that a message did not reach the store. An amount that it returned stays returned, because the message may
-    /// have arrived.
+    /// Notes that a message may not have reached the store. An amount that it returned stays returned, because the
+    /// message may have arrived.
     pub fn lost(&mut self, message: &LeaseMessage) {
         self.asked += message.asked;
         self.exchange.on_its_way = None;
@@ -238,7 +237,7 @@ impl LeaseView {
         }
     }
 
-    /// The amount to fill a lease below [`LOW`] times the demand of a period and a round trip to [`FULL`] times; or 0.
+    /// The amount to fill a lease below [`LOW`] times the demand of a period and a round trip to [`FULL`] times, or 0.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s + plan.round_trip_s);
@@ -259,7 +258,7 @@ impl QuotaPlan {
     }
 }
 
-/// The record of a quota in the store. Times are seconds of the store's own clock.
+/// The record of a quota in the store. Times are in seconds on the store's own clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LeaseRecord {
     begun_s: f64,
@@ -272,7 +271,7 @@ impl LeaseRecord {
         LeaseRecord { begun_s: now_s, given: 0.0, demand: Decayed::default() }
     }
 
-    /// Applies a message. If the record shows no grants in this window, those that the node knows of are restored,
+    /// Applies a message. If the record shows no grants in this window, the grants that the node knows of are restored,
     /// because the store may have lost its record.
     pub fn merge(&mut self, message: &LeaseMessage, now_s: f64) -> LeaseReply {
         let &LeaseMessage { want, asked, restore, limit, kept_back, window_s, age_s, .. } = message;

@@ -5,7 +5,7 @@
 //! start = max(paid_at, now - max(burst * slot of the law, slot))
 //! start + cost * slot > now: the key has to be shared;  else paid_at = start + cost * slot
 //! ```
-//! Most keys of a large table are hardly used. They are not reported, and take no memory besides their row.
+//! Most keys of a large table are hardly used. Such keys are not reported, and take no memory besides their rows.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::base::Timestamp;
 use crate::cluster::{Share, UNREPORTED};
 use crate::table::Entry;
 
-/// The bucket of the local budget. Times are nanoseconds.
+/// The bucket of the local budget. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LocalBudget {
     slot_ns: u64,
@@ -26,7 +26,7 @@ pub(super) struct LocalBudget {
 const SHARED: u32 = 1;
 
 impl LocalBudget {
-    /// The local budget of each of this many nodes. None: every request must be reported.
+    /// The local budget of each of this many nodes. None if every request must be reported.
     pub(super) fn new(share: &Share<'_>, nodes: u32) -> Option<LocalBudget> {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
@@ -35,8 +35,8 @@ impl LocalBudget {
         Some(LocalBudget { slot_ns, room_ns: slot_ns.max(burst_ns), burst_ns })
     }
 
-    /// Charges this many requests without reporting them, or takes them back if the number is negative. Without room,
-    /// it changes nothing and returns false.
+    /// Charges this many requests without reporting them, or takes them back if the number is negative. If there is no
+    /// room, changes nothing and returns false.
     pub(super) fn charge(&self, entry: &mut Entry, requests: f64, now: Timestamp) -> bool {
         let ns = (requests.abs() * self.slot_ns as f64) as u64;
         let start = self.start(entry, now);
@@ -48,7 +48,7 @@ impl LocalBudget {
         has_room
     }
 
-    /// The number of requests admitted unreported that still count: a bucket that is full again has forgotten them.
+    /// The number of unreported requests that still count: a bucket that is full again has forgotten all requests.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         if entry.state.wide().saturating_add(self.burst_ns) < now.as_nanos() {
             return 0.0;

@@ -26,30 +26,30 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Node,
-    /// The token server's own node. Its key secret counts only until another node reports one: a token server that has
-    /// just started, or a standby, knows none of the keys that the nodes count.
+    /// The token server's own node. Its key secret counts only until another node reports one, because a token server
+    /// that has just started, or a standby, knows none of the keys that the nodes count.
     Own,
-    /// A node without requests under shared SLOs: it takes no share of the rate.
+    /// A node without requests under shared SLOs, which takes no share of the rate.
     Onlooker,
 }
 
-/// How long a node counts as present without a heartbeat: three heartbeats, one per second, may be lost.
+/// How long a node counts as present without a heartbeat: of one heartbeat per second, three may be lost.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 
-/// How long the key secret outlives the last node: nodes that are all stopped overnight find it again.
+/// How long the key secret outlives the last node: if all nodes are stopped overnight, they find it again.
 pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
-/// The longest text that is accepted in a node's report about itself.
+/// The maximum length of a string in a node's report about itself.
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Member {
-    /// Reads a node's report about itself. None if it is malformed, or a text is too long or has control characters.
+    /// Reads a node's report about itself. None if it is malformed, or a string is too long or has control characters.
     pub fn read(arguments: &[u8]) -> Option<Member> {
         let member: Member = serde_json::from_slice(arguments).ok()?;
         member.is_within_bounds().then_some(member)
     }
 
-    /// Whether all texts are short and without control characters, so that they can be displayed.
+    /// Whether all strings are short and have no control characters, so that they can be displayed.
     pub(super) fn is_within_bounds(&self) -> bool {
         let texts = [&self.name, &self.run, &self.version, &self.policy];
         texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control))
@@ -60,7 +60,7 @@ impl Member {
     }
 }
 
-/// A heartbeat: a node's report to the store about itself, once a second.
+/// A heartbeat: the report about itself that a node sends to the store once a second.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Beat {
     pub member: Member,
@@ -89,10 +89,10 @@ pub struct Membership {
     pub hints: Vec<(Key, Hint)>,
 }
 
-/// The maximum number of nodes: half of the connections that a token server accepts.
+/// The maximum number of nodes: half the number of connections that a token server accepts.
 const NODES_MAX: usize = 1_000;
 
-/// The maximum number of crowded keys: those of ten full heartbeats.
+/// The maximum number of crowded keys: as many as ten full heartbeats report.
 const CROWDED_MAX: usize = 10_000;
 
 /// A key counts as crowded for this long after a node has reported it. Nodes report it once a second, and one report

@@ -1,15 +1,15 @@
 //! The cluster: many nodes share one SLO.
 //!
 //! ```text
-//! request ─▶ Cluster::judge ─▶ Judgement      at once, by what this node knows
+//! request ─▶ Cluster::judge ─▶ Judgement      at once, from what this node knows
 //!              LocalBudget: a key that is hardly used is not reported
-//!              LocalView: what this node knows of a shared key, one of three by its mode (share.rs): View (this node's
-//!              share of a rate is computed there), CountView or LeaseView
+//!              LocalView: what this node knows of a shared key, of one of three types, by mode (share.rs): View (which
+//!              computes this node's share of a rate), CountView or LeaseView
 //! LocalView ─▶ Arguments ─▶ the store's record ─▶ Answer ─▶ LocalView   every period; no request waits for it
 //! ```
 //! In the mode `rate`, the store keeps one theoretical arrival time (TAT) for each key, and all nodes charge it in
-//! arrears. Between two replies, a node advances its view of the TAT by the requests that the others are expected to
-//! admit. The code takes and returns values: it has no clock, no socket and no random numbers.
+//! arrears. Between two replies, a node advances its view of the TAT by the requests that the other nodes are expected
+//! to admit. The code takes and returns values: it has no clock, no socket and no random numbers.
 
 mod block_log;
 mod bounds;

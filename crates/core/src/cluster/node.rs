@@ -17,14 +17,14 @@ use crate::cluster::{
 use crate::law::{Admission, Arrival, Judgement, Used};
 use crate::table::{BoundedMap, Entry, Expiring};
 
-/// The maximum number of crowded keys that a heartbeat names. Further ones are left out.
+/// The maximum number of crowded keys that a heartbeat names. Any more are left out.
 const CROWDED_MAX: usize = 1_000;
 
 /// The phase of a node is a multiple of this ratio, modulo 1. Such multiples are evenly spread, whatever their number.
 const GOLDEN_RATIO: f64 = 0.618_034;
 
-/// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within
-/// a second.
+/// A view used within this time is not evicted: its requests may not be reported yet, because a node takes up to a
+/// second to report a key.
 const IN_USE: Duration = Duration::from_secs(1);
 
 /// A view without requests is kept for its window, or for its burst and its longest delay, plus this time: twice the
@@ -43,8 +43,8 @@ pub struct Cluster {
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
     is_used: AtomicBool,
-    /// This node's views of shared keys. Bounded: without room for one more key, a view that has been idle is dropped.
-    /// A decision locks one shard of the map at a time, and so does the task that talks to the store.
+    /// This node's views of shared keys. Bounded: if there is no room for another key, an idle view is dropped. A
+    /// decision locks one shard of the map at a time, and so does the task that talks to the store.
     views: BoundedMap<Kept>,
     /// The keys about which there is something to report, now or later.
     to_tell: Mutex<Vec<Key>>,
@@ -58,7 +58,7 @@ struct Kept {
     local_view: LocalView,
     used: Timestamp,
     is_listed: bool,
-    /// Whether the key is used so much that every node must share it.
+    /// Whether the key has so many requests that every node must share it.
     is_crowded: bool,
 }
 
@@ -113,20 +113,19 @@ impl Cluster {
         self.nodes.load(Relaxed)
     }
 
-    /// `place` is the place of this node among the nodes, from 0.
+    /// Sets the number of nodes, and the place of this node among them, from 0.
     pub fn set_nodes(&self, nodes: u32, place: u32) {
         self.nodes.store(nodes.max(1), Relaxed);
         self.place.store(place, Relaxed);
     }
 
-    /// Sets the number of this process's run. Only 48 bits of it are used, because the scripts in the store keep no
-    /// more.
+    /// Sets the number of this process's run. Only 48 of its bits are used, because the store's scripts keep no more.
     pub fn set_run(&self, run: u64) {
         self.run.store(run & 0xFFFF_FFFF_FFFF, Relaxed);
     }
 
-    /// Judges a request under a shared SLO, and writes the result into its entry and its key's state. None: there is no
-    /// room for the key, or the store is silent and the mode is `count`.
+    /// Judges a request under a shared SLO, and writes the result to its entry and its key's state. None if there is no
+    /// room for the key, or if the store is silent and the mode is `count`.
     pub fn judge(
         &self,
         key: Key,
@@ -137,7 +136,7 @@ impl Cluster {
         self.judge_or_foresee(key, share, entry, arrival, true)
     }
 
-    /// The judgement that [`judge`](Cluster::judge) would give. Like `judge`, it writes into the entry, but nowhere
+    /// The judgement that [`judge`](Cluster::judge) would give. Like `judge`, this writes to the entry, but nowhere
     /// else.
     pub fn foresee(
         &self,
@@ -210,8 +209,7 @@ impl Cluster {
         self.hints.load().get(&key).copied()
     }
 
-    /// Applies the hints of a heartbeat. They replace the previous hints. A hint that a node cannot calculate with is
-    /// ignored.
+    /// Applies the hints of a heartbeat, which replace the previous hints. A hint with unusable numbers is ignored.
     pub fn set_hints(&self, hints: &[(Key, Hint)], round_trip: Duration, now: Timestamp) {
         if hints.is_empty() && self.hints.load().is_empty() {
             return;
@@ -259,7 +257,7 @@ impl Cluster {
         Some(self.copy(key, share)?.explain(&self.situation(arrival.now), arrival.cost))
     }
 
-    /// The shared quota used by all nodes. None: this node has no state for it, or the mode is `rate`.
+    /// How much of the shared quota all nodes have used. None if the key has no state here, or the mode is `rate`.
     pub fn used(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Used> {
         self.copy(key, share)?.used(&self.situation(now))
     }
@@ -269,7 +267,7 @@ impl Cluster {
         LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
-    /// Charges a request that the law refuses but that passes anyway. False if [`judge`](Cluster::judge) returns none.
+    /// Charges a request that passes although refused. Returns false if [`judge`](Cluster::judge) returns `None`.
     pub fn add_debt(&self, key: Key, share: &Share<'_>, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
@@ -281,7 +279,7 @@ impl Cluster {
         true
     }
 
-    /// The theoretical arrival time of a shared key in this node's view. None without a view in the mode `rate`.
+    /// The theoretical arrival time of a shared key in this node's view. None if there is no view in the mode `rate`.
     pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
         let LocalView::Rate((gcra, view)) = self.copy(key, share)? else { return None };
         let plan = self.situation(now).plan(&gcra);
@@ -300,7 +298,7 @@ impl Cluster {
         }
     }
 
-    /// Passes a key's state to `judge`, creating it with `begin` if needed. None if there is no room.
+    /// Passes a key's state to `judge`, creating the state with `begin` if needed. None if there is no room.
     fn with<R>(
         &self,
         key: Key,
@@ -330,7 +328,7 @@ impl Cluster {
         self.views.at(key).get().map(|kept| read(&mut kept.local_view))
     }
 
-    /// Passes a key's view to `work`, with its plan. None without a view, or in another mode than `rate`.
+    /// Passes a key's view to `work`, with its plan. None if there is no view, or if the mode is not `rate`.
     fn with_rate<R>(&self, key: Key, now: Timestamp, work: impl FnOnce(&mut View, &Plan) -> R) -> Option<R> {
         self.with_known(key, |local_view| {
             let (view, plan) = local_view.of_rate(&self.situation(now))?;
@@ -338,7 +336,7 @@ impl Cluster {
         })?
     }
 
-    /// A copy of a key's state under this share. None if there is no state, or the mode of the share differs.
+    /// A copy of a key's state under this share. None if there is no state, or if the share has a different mode.
     fn copy(&self, key: Key, share: &Share<'_>) -> Option<LocalView> {
         let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
         local_view.follow(share).then_some(local_view)
@@ -349,7 +347,7 @@ impl Cluster {
     }
 
     /// Adds `more`, which may be negative, to the charge of a judged request. A hardly used key becomes a shared one if
-    /// its local budget has no room. False if the node judges the key alone.
+    /// its local budget has no room. Returns false if the node judges the key alone.
     pub fn settle(
         &self,
         key: Key,
@@ -442,12 +440,12 @@ impl Cluster {
         self.views.taken()
     }
 
-    /// The number of requests since the start whose key found no room for a view.
+    /// The number of requests since startup whose key found no room for a view.
     pub fn refused(&self) -> u64 {
         self.views.refused()
     }
 
-    /// The number of requests admitted and not yet reported, over all keys.
+    /// The number of requests admitted but not yet reported, over all keys.
     pub fn debt(&self) -> f64 {
         // An empty sum of floats is -0.
         0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()

@@ -12,12 +12,12 @@ use crate::law::Gcra;
 pub struct Settings {
     /// How often a node talks to the store about a key.
     pub period: Duration,
-    /// Without an answer for this long, the store counts as silent.
+    /// The store counts as silent after this long without an answer.
     pub silent_after: Duration,
     pub on_silence: OnSilence,
     /// The maximum number of keys that a node shares at a time.
     pub keys_max: usize,
-    /// The number of nodes to assume until the store has reported it.
+    /// The number of nodes to assume until the store has reported the real number.
     pub nodes: u32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSilence {
-    /// The node admits its share of the rate, as of the last seconds, or an equal share if it has had no reply.
+    /// The node admits its recent share of the rate, or an equal share if it has had no reply.
     Share,
     /// The node admits the full rate.
     Open,
@@ -63,11 +63,11 @@ pub struct Plan {
     pub rate_per_s: f64,
     /// The burst of all nodes together, in requests.
     pub burst: f64,
-    /// The longest delay. Zero: the law refuses requests instead of delaying them.
+    /// The longest delay. Zero if the law refuses requests instead of delaying them.
     pub max_delay: Duration,
     /// How often a node talks to the store.
     pub period: Duration,
-    /// Without an answer for this long, the store counts as silent.
+    /// The store counts as silent after this long without an answer.
     pub silent_after: Duration,
     /// The behaviour of a node while the store is silent.
     pub on_silence: OnSilence,
@@ -77,22 +77,22 @@ pub struct Plan {
     pub phase: f64,
     /// The time from a message to its answer, as last measured for any key.
     pub round_trip: Duration,
-    /// Whether charges may be taken back: the highest known TAT may then not be the latest.
+    /// Whether charges may be taken back. If so, the highest known TAT is not always the latest.
     pub is_work: bool,
 }
 
-/// The band below the longest delay in which nodes divide the rate in proportion to their demand. It is two of the
-/// usual periods, so that each node gets a reply while the TAT is in the band. In the runs of `view`, with 0.05, 0.2
-/// and 0.8 s at 50 ms, a law that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each
-/// second is +26, +22 and +26 %.
+/// The band below the longest delay in which nodes divide the rate in proportion to their demand. It is twice the usual
+/// period, so that each node gets a reply while the TAT is in the band. In the runs of `view`, with 0.05, 0.2 and 0.8 s
+/// at 50 ms, a law that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each second is
+/// +26, +22 and +26 %.
 pub(super) const BAND_S: f64 = 0.2;
 
 /// The memory of a demand in requests, and its minimum in seconds: see [`Plan::memory_s`].
 const MEMORY_REQUESTS: f64 = 200.0;
 const MEMORY_MIN_S: f64 = 0.25;
 
-/// The memory of the demand that decides a node's share while the store is silent. A node that pauses for some seconds
-/// loses only a part of its share.
+/// The memory of the demand that determines a node's share while the store is silent. A node that pauses for some
+/// seconds loses only a part of its share.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
 /// The part of the rate that all nodes together may use unreported. The other half remains for reported requests; if
@@ -100,18 +100,18 @@ pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 /// requests at 8/s, 0, 20 and 64 are never reported.
 pub(super) const UNREPORTED: f64 = 0.5;
 
-/// Nodes ask for slots if the rate allows fewer than this many requests for each node and period. With 5 requests in a
-/// period of three nodes, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without
+/// Nodes ask for slots if the rate allows fewer than this many requests for each node and period. With three nodes and
+/// 5 requests in a period, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without
 /// slots, and +0 % with them.
 const TICKETS_MAX: f64 = 2.0;
 
 impl Plan {
-    /// How far a TAT may exceed its cap, because nodes charge in arrears. It is twice the usual longest delay: once
-    /// for the charges that the store knows, and once for those that it learns of late.
+    /// How far a TAT may exceed its cap, because nodes charge in arrears. This is twice the usual longest delay: once
+    /// for the charges that the store knows, and once for the charges that it learns of late.
     pub const AHEAD_MAX_S: f64 = 10.0;
 
     /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten. After six
-    /// of the longest memories, one four-hundredth of it is left.
+    /// times the longest memory, one four-hundredth of the demand is left.
     pub const KEPT_S: f64 = 30.0;
 
     /// The plan of a law that this many nodes share.
@@ -155,7 +155,7 @@ impl Plan {
             && self.rate_per_s * self.period_s() < TICKETS_MAX * f64::from(self.nodes)
     }
 
-    /// Whether a node that admits this many requests per second admits one or more in each period: its estimates are
+    /// Whether a node that admits this many requests per second admits at least one in each period: its estimates are
     /// then good enough.
     pub(super) fn is_frequent(&self, admitted_per_s: f64) -> bool {
         admitted_per_s * self.period_s() >= 1.0
@@ -199,11 +199,11 @@ pub struct QuotaPlan {
     pub period_s: f64,
     pub round_trip_s: f64,
     pub nodes: u32,
-    /// Whether the previous window counts too, in proportion to the part of it that is left.
+    /// Whether the previous window also counts, in proportion to the part of it that is left.
     pub is_sliding: bool,
-    /// If set, windows are the periods of this calendar, and `window_s` is the longest of them.
+    /// If set, windows are the periods of this calendar, and `window_s` is the length of the longest.
     pub calendar: Option<Calendar>,
-    /// Whether counts may be taken back: the highest known count may then not be the latest.
+    /// Whether counts may be taken back. If so, the highest known count is not always the latest.
     pub is_work: bool,
 }
 

@@ -20,19 +20,19 @@ use crate::cluster::{Grant, HOLES_MAX, Message, Plan, Wants};
 /// The maximum number of requests of one key that a node holds.
 const WAITING_MAX: usize = 1_024;
 
-/// A request whose turn was this long ago, and which its proxy has not reported, counts as passed: a proxy without an
+/// A request whose turn was this long ago, and which its proxy has not reported, counts as passed: a proxy that gets no
 /// answer in time lets the request pass.
 const OVERDUE_S: f64 = 1.0;
 
-/// The requests of a key that a node holds. Times are seconds since `origin`. Requests that still wait when the queue
-/// is dropped, as after an edit of the SLO's mode, pass at the turns that they had.
+/// The requests of a key that a node holds. Times are in seconds since `origin`. Requests that still wait when the
+/// queue is dropped, as after an edit of the SLO's mode, pass at the turns that they had.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
     /// The number of slots, always the youngest ones, that the node took from its own share while the store was silent,
-    /// and has not charged.
+    /// and has not yet charged.
     pub(super) own: usize,
     /// The number of slots that the message in flight asks for.
     asked: usize,
@@ -44,7 +44,7 @@ pub(super) struct Queue {
     /// The number of slots that are returned as a lower charge, because there was no room to return them one by one.
     refund: f64,
     last: u64,
-    /// When the next message is due. Infinite: no message is due before the next change.
+    /// When the next message is due. Infinite if no message is due before the next change.
     pub(super) due_s: f64,
     /// The part of the TAT for requests that other nodes are expected to have made since the store's last reply.
     pub(super) ahead_s: f64,
@@ -83,13 +83,13 @@ impl Queue {
         self.waiting.len().saturating_sub(self.slots.len() + self.asked - self.late)
     }
 
-    /// The number of requests that the store does not know of. With `is_in_flight`, it includes those for which the
-    /// message in flight asks.
+    /// The number of requests that the store does not know of. With `is_in_flight`, the number includes the requests
+    /// for which the message in flight asks.
     pub(super) fn unknown(&self, is_in_flight: bool) -> f64 {
         (self.want() + if is_in_flight { self.asked } else { 0 }) as f64
     }
 
-    /// Whether the next message asks for slots, returns some, or is sent again.
+    /// Whether the next message asks for slots, returns slots, or repeats a message.
     pub(super) fn has_news(&self) -> bool {
         self.want() > 0 || !self.back.is_empty() || self.repeat.is_some()
     }
@@ -100,7 +100,7 @@ impl Queue {
         self.last = arrived.max(self.last + 1);
         let before = self.waiting.back();
         let due_s = due_s.max(before.map_or(0.0, |before| before.due_s));
-        // Only the new request gets a turn: the others keep theirs.
+        // Only the new request gets a turn: the other requests keep theirs.
         let slot_s = self.slots.get(self.waiting.len()).copied().unwrap_or(due_s);
         let before = before.and_then(|before| before.turn.due());
         let turn = self.at(slot_s).max(before.unwrap_or(self.origin));
@@ -116,7 +116,7 @@ impl Queue {
     }
 
     /// Lets requests without a slot pass at their estimates, because the store has fallen silent. Returns the last
-    /// slot, or, if there is none, when a request last passed.
+    /// slot, or, if there is none, the time at which a request last passed.
     pub(super) fn fall_silent(&mut self) -> f64 {
         let estimates: Vec<f64> =
             self.waiting.iter().skip(self.slots.len()).map(|waiting| waiting.due_s).collect();
@@ -134,8 +134,8 @@ impl Queue {
         all.into_iter().find(|waiting| waiting.number == number).map(|waiting| waiting.turn.clone())
     }
 
-    /// Notes that a request has passed. Returns the number of requests that no slot pays for, 0 or 1. None: the request
-    /// is unknown.
+    /// Notes that a request has passed. Returns the number of requests that no slot pays for, 0 or 1. None if the
+    /// request is unknown.
     pub(super) fn pass(&mut self, number: u64) -> Option<f64> {
         let place = self.waiting.iter().position(|waiting| waiting.number == number)?;
         self.waiting.remove(place);
@@ -149,7 +149,7 @@ impl Queue {
         Some(if has_slot || is_late { 0.0 } else { 1.0 })
     }
 
-    /// Removes a request whose client has disconnected: the requests behind it move up. False: the request is unknown.
+    /// Removes a request whose client has disconnected; the requests behind it move up. Returns false if it is unknown.
     pub(super) fn leave(&mut self, number: u64) -> bool {
         let Some(place) = self.waiting.iter().position(|waiting| waiting.number == number) else {
             return false;
@@ -162,7 +162,7 @@ impl Queue {
         true
     }
 
-    /// Drops requests whose turn was long ago. Returns the number of those that no slot pays for.
+    /// Drops requests whose turn was long ago. Returns how many of them no slot pays for.
     pub(super) fn drop_overdue(&mut self, now_s: f64) -> f64 {
         self.refused.retain(|refused| refused.due_s > now_s - OVERDUE_S);
         let mut unpaid = 0.0;
@@ -176,7 +176,7 @@ impl Queue {
         unpaid
     }
 
-    /// The slots for the next message to ask for and to return. The message then counts as in flight.
+    /// The slots that the next message asks for, and those that it returns. The message then counts as in flight.
     pub(super) fn ask(&mut self, number: u64, half_trip_s: f64, now_s: f64) -> Wants {
         let want = self.want();
         let first = self.waiting.len() - want;
@@ -195,8 +195,8 @@ impl Queue {
         wants
     }
 
-    /// Notes that the message sent at `sent_s` will get no answer. Returns the number of requests that passed meanwhile
-    /// without a slot.
+    /// Notes that the message sent at `sent_s` will get no answer. Returns the number of requests that have since
+    /// passed without a slot.
     pub(super) fn lost(&mut self, wants: &Wants, sent_s: f64) -> f64 {
         let unpaid = mem::take(&mut self.late) as f64;
         self.asked = 0;
@@ -208,7 +208,7 @@ impl Queue {
 
     /// Applies the grant that the store gave at `then_s`. A slot beyond the longest delay, which no genuine store
     /// grants, is moved to the end of that delay. A request still without a slot gets a new estimate from `estimate`,
-    /// which takes the number of requests behind it. Returns how many have passed without a slot to pay for them.
+    /// which takes the number of requests behind it. Returns how many requests passed without a slot to pay for them.
     pub(super) fn granted(
         &mut self,
         grant: &Grant,

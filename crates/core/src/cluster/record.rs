@@ -33,7 +33,7 @@ impl Decayed {
 /// A node's report about a key, with the numbers of its SLO.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The requests admitted since the last message, or, with `returns`, those promised and not yet admitted.
+    /// The number of requests admitted since the last message or, with `returns`, promised and not yet admitted.
     pub charge: f64,
     /// The number of requests received since the last message.
     pub asked: f64,
@@ -63,7 +63,7 @@ pub struct Message {
     pub own: f64,
 }
 
-/// Slots that a node wants for the requests that it holds, and those that it returns.
+/// Slots that a node wants for the requests that it holds, and slots that it returns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wants {
     /// The run of the node, and the number of the message: a message that arrives twice is applied once.
@@ -73,7 +73,7 @@ pub struct Wants {
     pub want: u32,
     /// How long the oldest of these requests has waited.
     pub waited_s: f64,
-    /// Half the round trip between node and store: an earlier slot would come too late.
+    /// Half the round trip between node and store: a slot sooner than this would come too late.
     pub half_trip_s: f64,
     /// Slots that no request needs any more, as times from the arrival of the message.
     pub back: Vec<f64>,
@@ -119,7 +119,7 @@ pub struct Grant {
     /// Slots that nodes had returned, in ascending order.
     #[serde(default)]
     pub holes: Vec<f64>,
-    /// The first of the other slots, and their number. Each is later than the one before by the time of one request.
+    /// The first of the other slots, and their number. Each slot is the time of one request later than the slot before.
     pub first_s: f64,
     pub count: u32,
     /// The number of requests for which there is no slot within the longest delay.
@@ -188,7 +188,7 @@ impl Reply {
     }
 }
 
-/// The record of a key in the store. Times are seconds of the store's own clock.
+/// The record of a key in the store. Times are in seconds on the store's own clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     tat_s: f64,
@@ -206,7 +206,7 @@ pub struct Record {
 }
 
 /// A record of this age or less may replace one that the store has lost. While a key is in debt, each node sends at
-/// least one message per second, so within two seconds all of them have restored their state.
+/// least one message per second, so within two seconds all nodes have restored their state.
 pub(super) const YOUNG_S: f64 = 2.0;
 
 /// Nodes that come back within this time of each other come back from the same silence: they pause for at most 250 ms
@@ -266,7 +266,7 @@ impl Record {
         }
     }
 
-    /// Takes back the slots that the node returns, and grants those that it wants: returned ones first.
+    /// Takes back the slots that the node returns, and grants the slots that it wants, returned slots first.
     fn grant(&mut self, wants: &Wants, message: &Message, now_s: f64) -> Grant {
         let &Message { slot_s, burst_s, cap_s, .. } = message;
         for &ahead_s in wants.back.iter().take(HOLES_MAX) {
@@ -310,7 +310,7 @@ impl Record {
     /// Adds the debt of one more node to the debts of all nodes that have come back from a silence, and returns the
     /// sum.
     ///
-    /// Nodes come back one after the other. In the meantime, those already back pay off the common debt and add to it.
+    /// Nodes come back one by one. In the meantime, the nodes already back pay off the common debt and add to it.
     fn debts(&mut self, debt_s: f64, now_s: f64) -> f64 {
         if now_s - self.returned_s > RETURN_S {
             (self.returned_s, self.debts_s) = (now_s, 0.0);

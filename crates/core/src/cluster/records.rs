@@ -8,7 +8,7 @@ use crate::cluster::share::KeptRecord;
 use crate::cluster::{Answer, Arguments, CountRecord, Grant, Hint, LeaseRecord, Message, Record, Reply};
 use crate::table::{BoundedMap, Expiring};
 
-/// The records of keys. Bounded: without room, the record of a new key lasts for one message only. Nodes restore
+/// The records of keys. Bounded: if there is no room, the record of a new key lasts for one message only. Nodes restore
 /// their state in each message, so they then share the state of the last node.
 #[derive(Debug)]
 pub struct Records {
@@ -88,7 +88,7 @@ impl Records {
         answer
     }
 
-    /// The state of a key that nodes share in the mode `rate`. None if it has no such record.
+    /// The state of a key that nodes share in the mode `rate`. None if the key has no such record.
     pub fn hint(&self, key: Key, now: Timestamp) -> Option<Hint> {
         match &self.records.at(key).get().filter(|known| now < known.ends)?.record {
             KeptRecord::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
@@ -133,7 +133,7 @@ impl KeptRecord {
         }
     }
 
-    /// Applies a node's report. None: the record belongs to another mode.
+    /// Applies a node's report. None if the record belongs to another mode.
     fn merge(&mut self, arguments: &Arguments, now_s: f64) -> Option<Answer> {
         Some(match (self, arguments) {
             (KeptRecord::Rate(record), Arguments::Rate(message)) => {

@@ -11,8 +11,8 @@ use crate::cluster::{
 };
 use crate::law::{Admission, Gcra, Judgement, Law, Used, Window};
 
-/// The types of which each mode has its own version: the [`Share`] of an SLO, a node's state for a key, its
-/// [`Arguments`], the store's record, and its [`Answer`].
+/// The types of which each mode has its own version: the [`Share`] of an SLO, a node's state for a key and its
+/// [`Arguments`], and the store's record and [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByMode<R, C, L> {
     /// One theoretical arrival time.
@@ -23,7 +23,7 @@ pub enum ByMode<R, C, L> {
     Lease(L),
 }
 
-/// How nodes share an SLO: its mode, and the numbers of its law.
+/// How nodes share an SLO: the mode, and the numbers of the law.
 pub type Share<'l> = ByMode<&'l Gcra, &'l Window, &'l Window>;
 
 /// A node's state for a shared key, with the numbers of its law.
@@ -38,7 +38,7 @@ pub(super) type KeptRecord = ByMode<Record, CountRecord, LeaseRecord>;
 /// The store's answer about a key.
 pub type Answer = ByMode<Reply, CountReply, LeaseReply>;
 
-/// The state of the cluster at this moment. With it, the law of an SLO becomes a plan.
+/// The state of the cluster at this moment, which turns the law of an SLO into a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation<'s> {
     pub(super) settings: &'s Settings,
@@ -102,8 +102,8 @@ impl<'l> Share<'l> {
         }
     }
 
-    /// The time in which one request's budget refills, and the time in which the whole budget refills. None: every
-    /// request must be reported.
+    /// The time in which the budget for one request refills, and the time in which the whole budget refills. None if
+    /// every request must be reported.
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
             Share::Rate(gcra) => Some((gcra.slot(), gcra.burst())),
@@ -126,7 +126,7 @@ impl LocalView {
         }
     }
 
-    /// Adopts the numbers of this share. False if an edit has changed the mode of the SLO: the state is then unusable.
+    /// Adopts the numbers of this share. Returns false, with the state unusable, if an edit has changed the SLO's mode.
     pub(super) fn follow(&mut self, share: &Share<'_>) -> bool {
         match (self, share) {
             (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = **gcra,
@@ -257,8 +257,8 @@ impl LocalView {
         }
     }
 
-    /// Applies the answer to its arguments, and returns whether the demand leaves no room for requests that nodes
-    /// admit unreported. Updates and answers of another mode do not affect this one, and under a lease no request is
+    /// Applies the answer to these arguments, and returns whether the demand leaves no room for requests that nodes
+    /// admit unreported. Updates and answers of another mode do not affect this state, and under a lease, no request is
     /// unreported.
     pub(super) fn reply(
         &mut self,
@@ -295,7 +295,7 @@ impl LocalView {
         }
     }
 
-    /// The number of requests admitted and not yet reported.
+    /// The number of requests admitted but not yet reported.
     pub(super) fn debt(&self) -> f64 {
         match self {
             LocalView::Rate((_, view)) => view.debt(),

@@ -1,4 +1,4 @@
-//! The store of a token server, with the messages of the nodes and its answers.
+//! The store of a token server, with the messages of the nodes and the store's answers.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Due {
 /// The store's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// One for each key update, in the same order.
+    /// One answer for each key update, in the same order.
     pub answers: Vec<Answer>,
     pub membership: Option<Membership>,
     pub blocks: Option<BlockNews>,
@@ -53,7 +53,7 @@ impl Due {
 }
 
 impl Response {
-    /// Whether the answer matches the message, with numbers that a node can calculate with.
+    /// Whether the answer matches the message, and a node can calculate with its numbers.
     pub fn fits(&self, due: &Due) -> bool {
         let response = self.answers.iter().zip(&due.updates);
         (self.answers.len(), self.membership.is_some(), self.blocks.is_some())
@@ -74,7 +74,7 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// The epoch distinguishes the blocks of this run from those of another.
+    /// The epoch distinguishes the blocks of this run from those of other runs.
     pub fn new(epoch: String) -> StoreServer {
         StoreServer {
             records: Records::new(RECORDS_MAX),
@@ -84,8 +84,7 @@ impl StoreServer {
         }
     }
 
-    /// Answers a node's message. None if one of its numbers or texts is out of bounds: the whole message is then
-    /// ignored.
+    /// Answers a node's message. None if any number or string in it is out of bounds: all of it is then ignored.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;

@@ -4,20 +4,20 @@
 //! F: the TAT as this node sees it   R: rate   w: own demand   o: the others' demand, as of the last reply
 //! between replies   F += (1 - b) * o * min(1, R / (w + o)) / R * time      b: 1/2 in debt or near the rate, else 0
 //! a request         delay = F + 1/R - now
-//!   foreseen        F += 1/R * (1 + b * (1 / share - 1))                    an own allowance accrues at the own part of R
-//!   unforeseen      F += 1/R / share                                        the others are assumed to be surprised, too
+//!   foreseen        F += 1/R * (1 + b * (1 / share - 1))                    allowance accrues at this node's part of R
+//!   unforeseen      F += 1/R / share                                        the others are assumed to be surprised too
 //! a reply           F = TAT + half a round trip and half a period of the others' arrears + own unsent
 //! ```
-//! The allowance is the number of requests that the node expects to admit. Near the longest delay it stops growing, so
+//! The allowance is the number of requests that the node expects to admit. Near the longest delay, it stops growing, so
 //! that the nodes divide the rate in proportion to their demand. While the store is silent, each node takes a part of
-//! the rate: its share of the demand in the last seconds.
+//! the rate: its share of the demand in the last few seconds.
 //!
 //! The figures beside the constants are from a model of this law in virtual time, with three seeds: 35 nodes share
 //! 2000/s, with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. A *steady* load has 400 clients
-//! that wait for each answer, evenly on all nodes or four fifths of them on one; or it is three times the rate,
-//! whatever the answers are. In a *move*, half of the clients change nodes at once. A *cold* key is one that no node
-//! knows, and ten times the rate arrives for it. The error is that of the mean rate, in percent; the *worst* second is
-//! the one with the most requests. `slowlane simulate --nodes` runs such loads.
+//! that wait for each answer, spread evenly over all nodes or with four fifths of them on one node; or it is three
+//! times the rate, whatever the answers are. In a *move*, half of the clients change nodes at once. A *cold* key is one
+//! that no node knows, and requests for it arrive at ten times the rate. The error is that of the mean rate, in
+//! percent; the *worst* second is the second with the most requests. `slowlane simulate --nodes` runs such loads.
 
 mod tickets;
 
@@ -29,12 +29,12 @@ use crate::cluster::plan::{BAND_S, SLOW_MEMORY_S};
 use crate::cluster::queue::Queue;
 use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 
-/// The part of a request's effect on the others that is charged at once, while there is no spare capacity. With 0, 1/2
+/// The part of a request's effect on other nodes that is charged at once, while there is no spare capacity. With 0, 1/2
 /// and 1, the steady error is 0.44, 0.12 and 0.24 %; the worst second after a move is +7, +10 and +12 %; the fairness
 /// (Jain) at 50 ms is 0.98, 0.97 and 0.95.
 const CHARGED_AT_ONCE: f64 = 0.5;
 
-/// If the demand is above this part of the rate, there is no spare capacity. It is a little below 1, because the
+/// If the demand is above this part of the rate, there is no spare capacity. The part is a little below 1, because the
 /// estimate of the demand errs by 3 % ([`ROOM_BELOW`]). Values from 0.85 to 1.05 differ by less than the seeds do.
 const BUSY: f64 = 0.95;
 
@@ -43,29 +43,29 @@ const BUSY: f64 = 0.95;
 /// +1.9 and +4.0 %.
 const BELIEVED: f64 = 0.7;
 
-/// After the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
+/// After the store answers again, the other nodes need this time to report what they owe: 250 ms for the longest pause
 /// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then, a node accepts no lower
 /// debt, and no larger share for the next outage. The value was measured with two seeds, outages of 60 and 20 s, and a
 /// load of three times the rate. With 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34, +9 and +1 %,
 /// but the error over the following ten seconds is 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
-/// The store's sums fade during a silence. For this many memories after it, a node accepts no lower demand of the
+/// The store's sums fade during a silence. For this many memories afterwards, a node accepts no lower demand of the
 /// others: after one memory, a sum that restarted at 0 holds 63 % of the demand.
 const FADED: f64 = 1.0;
 
-/// On average, the others reported what they owe half a period ago: each sends once per period, at a moment of its own.
-/// With 0, 1/2 and 1, the worst second of a cold key at 50 ms is +80, +76 and +71 %; a law that refuses rejects 0.03,
-/// 0.3 and 1.1 % of a load of 0.9 of the rate; the fairness at 50 ms is 0.94, 0.97 and 0.99.
+/// On average, the other nodes reported what they owe half a period ago: each node sends once per period, at its own
+/// moment. With 0, 1/2 and 1, the worst second of a cold key at 50 ms is +80, +76 and +71 %; a law that refuses rejects
+/// 0.03, 0.3 and 1.1 % of a load of 0.9 of the rate; the fairness at 50 ms is 0.94, 0.97 and 0.99.
 const ARREARS: f64 = 0.5;
 
 /// A node without demand keeps this part of an equal share, so that no division is by zero. Values from 0.002 to 0.1
 /// make no difference.
 const SHARE_MIN: f64 = 0.02;
 
-/// An unforeseen request is charged for the others, too: as at most this many requests for each node. With 1, 4, 8 and
-/// no limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is +35,
-/// +23, +24 and +25 %.
+/// An unforeseen request is also charged for the other nodes, as at most this many requests for each node. With 1, 4, 8
+/// and no limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is
+/// +35, +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
 /// News may be sent this soon after the last message. With 2, 5, 20 and 50 ms, the worst second of a load that moves
@@ -81,9 +81,9 @@ const NEWS_REQUESTS: f64 = 3.0;
 /// second; the worst second of a cold key is +12, +17, +25 and +35 %.
 const NEWS_FACTOR: f64 = 1.5;
 
-/// While a key is in debt, a node sends at least one message about it in this time. With 0.3, 1 and 3 s, 50 clients at
-/// 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %. The worst second of a load that
-/// moves each second, at 50 ms, is +22, +22 and +26 %.
+/// While a key is in debt, a node sends at least one message about the key within this time. With 0.3, 1 and 3 s, 50
+/// clients at 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %. The worst second of a
+/// load that moves each second, at 50 ms, is +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 
 /// A sum below this part of its final value is young: this node's demand is then scaled like the demand of all nodes. A
@@ -92,9 +92,9 @@ const STALE_S: f64 = 1.0;
 const WHOLE: f64 = 0.9;
 
 /// While the demand is below this part of the rate, a law that refuses lets a node admit some requests beyond its
-/// share, because arrivals vary by chance. Above it, the nodes divide the rate in proportion to their demand. It is one
-/// standard deviation below 1: a decaying sum of 500 requests, as of 2000/s over a quarter of a second, errs by √250.
-/// With 0.9, 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
+/// share, because arrivals vary by chance. Above this part, the nodes divide the rate in proportion to their demand. It
+/// is one standard deviation below 1: a decaying sum of 500 requests, as at 2000/s over a quarter of a second, errs by
+/// √250. With 0.9, 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
 const ROOM_BELOW: f64 = 0.97;
 
 /// The number of requests that [`ROOM_BELOW`] allows beyond the share: this many even for a node with hardly any
@@ -104,12 +104,12 @@ const ROOM_BELOW: f64 = 0.97;
 const ROOM_REQUESTS: f64 = 2.0;
 const ROOM_DEVIATIONS: f64 = 3.0;
 
-/// The maximum gain of the allowance within the band below the cap. In the middle of the band the gain is 1, so there
-/// every node gets its part of the rate. With 1, 2 and 3, at three times the rate and 50 ms, a law that refuses errs by
+/// The maximum gain of the allowance within the band below the cap. In the middle of the band, the gain is 1, so every
+/// node gets its part of the rate there. With 1, 2 and 3, at three times the rate and 50 ms, a law that refuses errs by
 /// 2.8, 0.1 and 0.1 %; the worst second of a load that moves each second is +7.8, +7.5 and +8.5 %.
 const GAIN_MAX: f64 = 2.0;
 
-/// The least share while the store is silent, so that no division is by zero: that of one node among ten thousand.
+/// The smallest share while the store is silent, so that no division is by zero: that of one node among ten thousand.
 const SLOW_SHARE_MIN: f64 = 1e-4;
 
 /// Less than any demand or share that matters: it keeps divisions finite.
@@ -118,7 +118,7 @@ const TINY: f64 = 1e-9;
 /// The least age of a record in a division: about the time of one answer.
 const AGE_MIN_S: f64 = 1e-3;
 
-/// A node's view of one key. Times are seconds since the node's first request for the key.
+/// A node's view of one key. Times are in seconds since the node's first request for the key.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     exchange: Exchange,
@@ -136,12 +136,12 @@ pub struct View {
     lost_lately: f64,
     /// The number of requests that this node expects to admit.
     allowance: f64,
-    /// The part of a request's effect on the others that is charged at once.
+    /// The part of a request's effect on other nodes that is charged at once.
     at_once: f64,
     known: Option<Known>,
     /// This node's demand per second at the last message.
     reported_per_s: f64,
-    /// When the first message without an answer was sent.
+    /// When the first of the unanswered messages was sent.
     waiting_s: Option<f64>,
     /// When the store answered again after its last silence.
     returned_s: f64,
@@ -154,7 +154,7 @@ pub struct View {
 struct Known {
     others_per_s: f64,
     share: f64,
-    /// This node's share of the demand of the last seconds.
+    /// This node's share of the demand of the last few seconds.
     slow_share: f64,
     tat_s: f64,
     half_trip_s: f64,
@@ -168,14 +168,14 @@ struct Known {
 pub struct Stats {
     /// The TAT minus now.
     pub ahead_s: f64,
-    /// The demand of this node, and of the others as of the last reply.
+    /// The demand of this node, and of the other nodes as of the last reply.
     pub own_per_s: f64,
     pub others_per_s: f64,
     /// The part of the rate that this node takes. None before the first reply.
     pub share: Option<f64>,
     /// The time since the last reply.
     pub replied: Option<Duration>,
-    /// How long the store has been silent. None: it is not silent.
+    /// How long the store has been silent. None if it is not silent.
     pub silent: Option<Duration>,
 }
 
@@ -279,7 +279,7 @@ impl View {
     }
 
     /// Adds `more`, which may be negative, to the charge of an admitted request. While the store is silent, requests
-    /// are charged by this node's own share.
+    /// are charged against this node's own share.
     pub fn settle(&mut self, plan: &Plan, more: f64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         if self.is_blind(plan, now_s) {
@@ -299,7 +299,7 @@ impl View {
     pub fn remaining(&self, plan: &Plan, now: Timestamp) -> u32 {
         let tokens = (self.exchange.seconds(now) - self.tat_s) * plan.rate_per_s;
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
-        // As if `at_once` were 0: an expected request is charged once, and any further one also for the others.
+        // As if `at_once` were 0: an expected request is charged once, and any other also for the other nodes.
         let foreseen = tokens.min(self.allowance);
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
@@ -320,7 +320,7 @@ impl View {
         }
     }
 
-    /// The number of requests admitted and not yet reported to the store, as far as this node knows.
+    /// The number of requests admitted but not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
         let repeat = self.queue.as_ref().and_then(|queue| queue.repeat.as_ref());
         let repeat = repeat.map_or(0.0, |message| message.charge);
@@ -378,7 +378,7 @@ impl View {
             asked: self.asked.min(own),
             asked_lately: lately.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
             // The message takes effect when it arrives, half a round trip from now. Other nodes may have taken back
-            // charges since the last reply: the TAT of that reply would charge them again.
+            // charges since the last reply: the TAT of that reply would add those charges again.
             restore_s: known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             wants: self.queue.as_mut().map(|queue| queue.ask(now.as_nanos() / 1_000, half_trip_s, now_s)),
@@ -450,7 +450,7 @@ impl View {
         }
     }
 
-    /// The content of a reply, and this node's demand per second. `own` is its demand at the time of the message.
+    /// The content of a reply, and this node's demand per second. `own` is the demand at the time of the message.
     fn learn(&self, plan: &Plan, own: f64, reply: &Reply, half_trip_s: f64, now_s: f64) -> (Known, f64) {
         let memory_s = plan.memory_s();
         // A young sum is not complete yet.
@@ -482,7 +482,7 @@ impl View {
         (known, own_per_s)
     }
 
-    /// Advances the TAT by the others' expected requests, unless the store is silent, and lets the allowance grow.
+    /// Advances the TAT by the other nodes' expected requests, unless the store is silent, and lets the allowance grow.
     fn drift(&mut self, plan: &Plan, now_s: f64) {
         let time_s = (now_s - self.drifted_s).max(0.0);
         let (own_per_s, all_per_s) = self.demands(plan, now_s);
@@ -525,13 +525,13 @@ impl View {
         self.allowance = grown.min(least + tokens * share);
     }
 
-    /// The factor on the allowance's growth: 1, but within the band below the cap, it falls from [`GAIN_MAX`] to 0.
+    /// The factor on the allowance's growth: 1, but falling from [`GAIN_MAX`] to 0 within the band below the cap.
     fn gain(&self, plan: &Plan, now_s: f64) -> f64 {
         let room_s = now_s + plan.cap_s() - self.tat_s;
         if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
     }
 
-    /// How many seconds the others add to the TAT in a second.
+    /// How many seconds the other nodes add to the TAT in a second.
     fn others_speed(&self, plan: &Plan, own_per_s: f64) -> f64 {
         let others_per_s = self.known.map_or(0.0, |known| known.others_per_s);
         let all_per_s = (own_per_s + others_per_s).max(TINY);
@@ -551,8 +551,8 @@ impl View {
         }
     }
 
-    /// While the store is silent, a node owes only requests that it has promised and not yet admitted. Admitted ones
-    /// were paced at its share, and all shares add up to the rate, unless `OnSilence::Open` accepts more.
+    /// While the store is silent, a node owes only requests that it has promised but not yet admitted. Admitted
+    /// requests were paced at its share, and all shares add up to the rate, unless `OnSilence::Open` accepts more.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = match &self.queue {
             Some(queue) => queue.own as f64,

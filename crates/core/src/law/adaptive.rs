@@ -6,18 +6,18 @@
 //! N'        = max(1, N + (rate - slo) / slo)
 //! deny      if floor(gpc1_rate(1s) / over) > slo      over: 2
 //! ```
-//! Delays are whole milliseconds; `jitter` is drawn evenly from `1 ± jitter`. `http_req_cnt` includes this request; the
-//! other counters are read before it is counted. `gpc0_rate` counts throttled requests, `gpc1_rate` those of them that
-//! are admitted. A request of cost n counts as n requests, and waits n times as long.
+//! Delays are whole milliseconds; `jitter` is drawn uniformly from `1 ± jitter`. `http_req_cnt` includes this request;
+//! the other counters are read before this request is added. `gpc0_rate` counts throttled requests, and `gpc1_rate` the
+//! throttled requests that are admitted. A request of cost n counts as n requests and waits n times as long.
 //!
-//! The article gives no number for its jitter; here it is 0.1. The article runs its feedback after the delay, on
-//! earlier readings, so a request counts when it leaves. An agent decides on arrival: here a request counts when it
-//! comes, even if it is denied.
+//! The article gives no number for its jitter; here, the default is 0.1. The article updates its estimate after the
+//! delay, from earlier readings, so a request counts when it leaves. An agent must decide on arrival, so here a request
+//! counts when it arrives, even if it is denied.
 //!
-//! The difference shows when many clients arrive together. The article's law overshoots above some 20 clients, because
-//! its rate lags. This one sees all clients at once and overestimates their number. It delays them until the estimate
-//! has fallen, by one client per request. 50 clients get a fifth too little for 20 s, 200 clients almost nothing for
-//! minutes.
+//! The difference matters when many clients arrive together. With more than about 20 clients, the article's law
+//! overshoots, because its rate lags. This law sees all clients at once and overestimates their number. It delays them
+//! until the estimate has fallen, which it does by one client per request. For 20 s, 50 clients get a fifth too little;
+//! 200 clients get almost nothing for minutes.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const JITTER_DEFAULT: f64 = 0.1;
 /// Requests are denied above this multiple of the rate.
 const OVER_DEFAULT: f64 = 2.0;
 
-/// After this time, all rates are 0: a rate covers a sliding second, so a request affects it for up to two seconds.
+/// After this time, all rates are 0: a rate covers a sliding second, so it reflects a request for up to two seconds.
 const FADED_S: u32 = 3;
 
 /// The law `adaptive` for one objective.
@@ -124,7 +124,7 @@ impl Adaptive {
         Duration::from_millis((seconds * f64::from(arrival.cost) * 1_000.0).round() as u64)
     }
 
-    /// How many more requests would not be throttled: the rest of `burst - slo`, or 0 while the rate is above 0.
+    /// How many more requests would pass unthrottled: the remainder of `burst - slo`, or 0 while the rate is above 0.
     fn remaining(&self, entry: &Entry, rate: f64) -> u32 {
         let unthrottled = self.burst - self.slo - f64::from(entry.http_req_cnt);
         if rate == 0.0 { unthrottled.max(0.0) as u32 } else { 0 }
@@ -134,7 +134,7 @@ impl Adaptive {
         (f64::from(entry.gpc1_rate.read(now_ms)) / self.over).floor() > self.slo
     }
 
-    /// The whole seconds until `gpc0_rate` and `gpc1_rate` are low enough for this request: at most [`FADED_S`].
+    /// Whole seconds until `gpc0_rate` and `gpc1_rate` are low enough for this request: at most [`FADED_S`].
     fn retry_after_s(&self, entry: &Entry, arrival: &Arrival) -> u32 {
         let passes_after = |seconds: u32| {
             let now_ms = arrival.now.ticks_ms().wrapping_add(seconds * 1_000);

@@ -3,14 +3,14 @@
 //! ```text
 //! slot   = 1 / assured                       the time of one request
 //! start  = max(paid_at, now - burst * slot)  a bucket holds at most the burst of the SLO, 1 at least
-//! start + cost * slot <= now: it carries the request, and paid_at = start + cost * slot
+//! start + cost * slot <= now: the bucket carries the request, and paid_at = start + cost * slot
 //! ```
 //! In any time T, at most `burst + assured * T` requests of a key bypass the SLOs above. Only these requests are
-//! charged: while the SLOs above have room, the bucket fills. A key that stays within the assured rate is never
+//! charged, so the bucket fills while the SLOs above have room. A key that stays within the assured rate is never
 //! delayed or refused by an SLO above.
 //!
-//! Linux's HTB has the same idea: `rate` next to `ceil`. There, a class spends its own tokens first. Here, a key spends
-//! its own only when its parent has none, so it has state only while its parent is in debt.
+//! Linux's HTB has the same idea: `rate` alongside `ceil`. There, a class spends its own tokens first. Here, a key
+//! spends its own tokens only when its parent has none, so a key has state only while its parent is in debt.
 //!
 //! The state is `paid_at`, in nanoseconds, in a row of its own.
 
@@ -26,7 +26,7 @@ use crate::table::Entry;
 /// ```
 /// use slowlane_core::{base::Timestamp, law::{Assured, Objective}, table::Entry};
 ///
-/// // 10/s with a burst of 2: the third at once is not carried, and one more after a tenth of a second is.
+/// // 10/s with a burst of 2: the third of three at once is not carried, but another is after a tenth of a second.
 /// let assured = Assured::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });
 /// let mut entry = Entry::default();
 /// let mut carries = |ms| {
@@ -46,7 +46,7 @@ pub struct Assured {
 }
 
 impl Assured {
-    /// The rate of `objective` is the assured one. A burst of 0 counts as 1.
+    /// Takes the assured rate from `objective`. A burst of 0 counts as 1.
     pub fn new(objective: Objective) -> Assured {
         Assured { objective, gcra: Gcra::assured(objective) }
     }
@@ -75,12 +75,12 @@ impl Assured {
         self.gcra.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
     }
 
-    /// How long a bucket in the deepest debt takes to become full.
+    /// How long a bucket in the deepest debt takes to fill.
     pub fn memory(&self) -> Duration {
         self.gcra.memory()
     }
 
-    /// The assured rate of one of `nodes` nodes.
+    /// One node's part of the assured rate, which `nodes` nodes split evenly.
     pub fn split(&self, nodes: u32) -> Assured {
         Assured { gcra: self.gcra.split(nodes), ..*self }
     }

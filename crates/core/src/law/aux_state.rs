@@ -1,5 +1,5 @@
-//! The auxiliary state of a key: the memory of its law, such as a log of admissions, or its open tickets. Most keys
-//! have none.
+//! The auxiliary state of a key: its law's memory besides the entry, such as a log of admissions or the open tickets.
+//! Most keys have none.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use crate::law::calendar::Calendar;
 use crate::law::{OpenTickets, Reservations};
 use crate::table::deque_bytes_after;
 
-/// The auxiliary state of one key. A new one is empty and allocates nothing.
+/// The auxiliary state of one key. A new state is empty and allocates nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AuxState {
     /// The future slots of a `fair` bucket.
     Calendar(Calendar),
     /// The admissions under `sliding-log`.
     Log(Log),
-    /// The open tickets of a key whose law counts ends.
+    /// The open tickets of a key whose law counts when requests end.
     Tickets(OpenTickets),
     /// The open tickets of a key whose SLO counts work, and the estimated cost of its requests.
     Work(Reservations),
@@ -33,7 +33,7 @@ impl AuxState {
         }
     }
 
-    /// Whether a law could have written it.
+    /// Whether a law could have produced this state.
     pub fn is_sound(&self) -> bool {
         match self {
             AuxState::Calendar(calendar) => calendar.is_whole(),
@@ -66,11 +66,11 @@ impl AuxState {
     }
 }
 
-/// The auxiliary state of `sliding-log`: the admissions of the last window. Times are nanoseconds, the oldest first.
+/// The auxiliary state of `sliding-log`: the admissions of the last window. Times are in nanoseconds, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     admitted_at: VecDeque<u64>,
-    /// From this time on, the log holds every admission that counts. 0: the log has not begun.
+    /// From this time on, the log holds every admission that counts. 0 if the log has not begun.
     whole_at: u64,
 }
 
@@ -100,7 +100,7 @@ impl Log {
         self.whole_at.saturating_sub(now_ns)
     }
 
-    /// The time of the last of the oldest `count` admissions; `count` is at least 1.
+    /// The time of the `count`-th oldest admission; `count` is at least 1.
     pub(super) fn nth_ns(&self, count: usize) -> u64 {
         self.admitted_at[count - 1]
     }
@@ -117,12 +117,12 @@ impl Log {
         self.admitted_at.drain(from..end.min(from.saturating_add(cost as usize)));
     }
 
-    /// The invariant: admissions are sorted, the oldest first.
+    /// The invariant: admissions are sorted, oldest first.
     pub(super) fn is_sound(&self) -> bool {
         self.admitted_at.iter().is_sorted()
     }
 
-    /// The maximum memory after `more` further admissions, in bytes.
+    /// The maximum memory after `more` additional admissions, in bytes.
     pub(super) fn bytes_after(&self, more: usize) -> usize {
         deque_bytes_after(&self.admitted_at, more)
     }

@@ -6,20 +6,20 @@
 //! tokens                  slots that began unused, at most a burst of them
 //! sharer                  eligible: the first slot that it may take;  last: the last that it took
 //! ```
-//! A sharer is pending while one of its slots lies ahead. A request takes tokens and, if too few, the first free slots
-//! from its sharer's `eligible` on. For each slot, `eligible` moves on by at least the number of pending sharers, so a
-//! greedy sharer leaves the slots in between to the others. A slot that nobody takes becomes a token for any sharer.
+//! A sharer is pending while one of its slots lies ahead. A request takes tokens and, if there are too few, the first
+//! free slots from its sharer's `eligible` on. For each slot, `eligible` moves on by at least the number of pending
+//! sharers, so a greedy sharer leaves slots in between to others. An untaken slot becomes a token for any sharer.
 //!
-//! A pending sharer leaves every fourth slot and some tokens free. Otherwise the first to come could book every slot
-//! within the longest delay. Unused reserved slots become tokens, and a pending sharer may take these tokens. A bucket
-//! of one token reserves nothing: its token belongs to the current slot.
+//! A pending sharer leaves every fourth slot and some tokens free. Otherwise, the first sharer to arrive could book
+//! every slot within the longest delay. Unused reserved slots become tokens, and a pending sharer may take these
+//! tokens. A bucket of one token reserves nothing, because its token belongs to the current slot.
 
 use serde::{Deserialize, Serialize};
 
-/// Slots are the bits of words of this size.
+/// Slots are stored as the bits of words of this size.
 const WORD_BITS: u64 = 64;
 
-/// The auxiliary state of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
+/// The auxiliary state of `fair`. Times are in nanoseconds; slots are numbered from the calendar's beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     slot_ns: u64,
@@ -29,10 +29,10 @@ pub struct Calendar {
     sharers: Vec<Sharer>,
 }
 
-/// The part that advances with time.
+/// The part of a calendar that advances with time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Clock {
-    /// The beginning of slot 0.
+    /// The time at which slot 0 begins.
     origin_ns: u64,
     /// The current slot.
     begun: u64,
@@ -41,7 +41,7 @@ struct Clock {
     taken: u32,
     /// The last slot in the ring. No later slot is taken.
     reach: u64,
-    /// The bucket is full and nobody waits: the calendar equals a new one, without sharers.
+    /// Whether the bucket is full and no request waits. The calendar then equals a new one, without sharers.
     is_full: bool,
 }
 
@@ -64,14 +64,14 @@ pub(super) struct Plan {
 
 impl Plan {
     fn words(&self) -> usize {
-        // One bit more for the current slot, and one for the slot in which the longest delay ends.
+        // One more bit for the current slot, and another for the slot in which the longest delay ends.
         (self.slots_max as usize + 2).div_ceil(WORD_BITS as usize)
     }
 
     /// The maximum memory of a calendar with this plan, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.words() * size_of::<u64>()
-            // A vector grows by doubling, from four.
+            // A vector grows by doubling, starting at four.
             + (self.sharers_max as usize).next_power_of_two().max(4) * size_of::<Sharer>()
     }
 }
@@ -87,7 +87,7 @@ pub(super) struct SlotRequest {
     pub(super) max_delay_ns: u64,
 }
 
-/// The outcome of a request.
+/// The outcome of a request for slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Booking {
     /// There are enough tokens.
@@ -99,18 +99,18 @@ pub(super) enum Booking {
     TooLate,
 }
 
-/// The possible answer to a request: tokens, and the first `wanted` free slots from `from` on.
+/// A possible answer to a request: tokens, and the first `wanted` free slots from `from` on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
-    /// The request's sharer in the list. `None`: the list is full, and the request is served as under `pace`.
+    /// The request's sharer in the list. `None` if the list is full: the request is then served as under `pace`.
     pub(super) place: Option<SlotPlace>,
     tokens: u32,
     wanted: u32,
-    /// The sharer may take the reserved tokens and slots.
+    /// Whether the sharer may take the reserved tokens and slots.
     is_kept_for: bool,
     from: u64,
-    /// The slots that the sharer may take: those whose bits are set, in every word of the ring.
+    /// The slots that the sharer may take: in every word of the ring, the slots whose bits are set here.
     free: u64,
     /// The state of the sharer once the offer is booked.
     sharer: Sharer,
@@ -125,19 +125,19 @@ pub(super) enum SlotPlace {
     Any,
 }
 
-/// The slots for a pending sharer: three of four.
+/// The slots for a pending sharer: three out of four.
 const OPEN: u64 = 0x7777_7777_7777_7777;
 
 /// The slots for any other sharer.
 const ALL: u64 = u64::MAX;
 
-/// The maximum number of reserved tokens: enough for a few clients that arrive together. Collecting them delays an
-/// equal number of pending requests.
+/// The maximum number of reserved tokens: enough for a few clients that arrive together. Collecting these tokens delays
+/// an equal number of pending requests.
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Advances the calendar to `now`. A calendar that was made for another plan starts again, from a bucket whose debt
-    /// is paid at `paid_at_ns`.
+    /// Advances the calendar to `now_ns`. A calendar that was made for a different plan starts again, from a bucket
+    /// whose debt is paid at `paid_at_ns`.
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
@@ -169,7 +169,7 @@ impl Calendar {
         }
     }
 
-    /// The state of `pace` as a calendar: tokens for the time since `paid_at_ns`, taken slots for a debt.
+    /// The state of `pace` as a calendar: tokens for the time since `paid_at_ns`, or taken slots for a debt.
     fn new(plan: &Plan, now_ns: u64, paid_at_ns: u64) -> Calendar {
         let (slot_ns, tokens_max) = (plan.slot_ns, plan.tokens_max);
         let ring = vec![0; plan.words()].into_boxed_slice();
@@ -202,7 +202,7 @@ impl Calendar {
     }
 
     fn offer_at(&self, clock: &Clock, request: &SlotRequest, sharers_max: u32) -> Offer {
-        // While nobody waits, there is nothing to share.
+        // While no request waits, there is nothing to share.
         if clock.taken == 0 && request.cost <= clock.tokens {
             return Offer { tokens: request.cost, place: Some(SlotPlace::Any), ..Offer::default() };
         }
@@ -287,7 +287,7 @@ impl Calendar {
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the future slots of a request that was to leave at `due_ns`; or, after that, gives back its tokens.
+    /// Frees the future slots of a request that was to leave at `due_ns`, or after that time gives back its tokens.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
             // When the request arrived, there was no memory for the calendar.
@@ -316,8 +316,8 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// The clock at a later moment. The slots up to that moment have passed, and each one that was not taken has become
-    /// a token, as far as the bucket has room.
+    /// The clock at a later moment. The slots up to that moment have passed, and each untaken slot has become a token
+    /// if the bucket had room.
     fn clock_at(&self, now_ns: u64) -> Clock {
         let mut clock = self.clock;
         let now = (now_ns.saturating_sub(clock.origin_ns) / self.slot_ns).max(clock.begun);
@@ -390,7 +390,7 @@ impl Calendar {
         }
     }
 
-    /// The number of slots taken between the current one and `end`, and the last of them; if none, the current slot.
+    /// The number of slots taken between the current one and `end`, and the last of them, or the current slot if none.
     fn taken_before(&self, clock: &Clock, end: u64) -> (u32, u64) {
         let (mut count, mut last) = (0, clock.begun);
         for (word, bits) in words(clock.begun + 1, end) {
@@ -419,7 +419,7 @@ impl Calendar {
         self.clock.taken += count - left;
     }
 
-    /// The number of tokens reserved for sharers that are not pending: at most half of those that the bucket can hold.
+    /// The number of tokens reserved for sharers that are not pending: at most half of what the bucket can hold.
     fn kept_tokens(&self) -> u32 {
         (held_max(self.tokens_max, 1) / 2).min(KEPT_TOKENS_MAX)
     }
@@ -429,7 +429,7 @@ impl Calendar {
         if held_max(self.tokens_max, 1) == 0 { ALL } else { OPEN }
     }
 
-    /// The last of the first `count` free slots; 0 if `count` is 0. `None`: `from..end` has fewer.
+    /// The last of the first `count` free slots; 0 if `count` is 0. `None` if `from..end` has fewer.
     fn nth_free(&self, clock: &Clock, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
         let Some(mut before) = count.checked_sub(1) else { return Some(0) };
         for (word, bits) in words(from, end) {
@@ -446,7 +446,7 @@ impl Calendar {
     }
 }
 
-/// The maximum of tokens: one fewer while slots are taken, as a slot may begin just after the last token was taken.
+/// The maximum number of tokens: one fewer while slots are taken, because one may begin just after the last token goes.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
@@ -458,7 +458,7 @@ impl Calendar {
         set == self.clock.taken && self.clock.tokens <= held_max(self.tokens_max, self.clock.taken)
     }
 
-    /// Whether requests can have produced it: it is empty, or its numbers agree with its ring.
+    /// Whether requests can have produced this calendar: it is empty, or its numbers agree with its ring.
     pub(super) fn is_whole(&self) -> bool {
         let Clock { begun, reach, taken, .. } = self.clock;
         let is_in_reach = || begun < u64::MAX / 2 && reach <= begun + self.slots();
@@ -488,8 +488,8 @@ fn highest(word: u64, count: u32) -> u64 {
     lowest(word.reverse_bits(), count).reverse_bits()
 }
 
-/// A sharer gets one slot in this many. At each level, the slots of a branch are shared between its sub-branches with
-/// pending sharers and the one that contains this sharer. Each level has an equal part of the bits of an id, the
+/// A sharer gets one in this many slots. At each level, the slots of a branch are shared between its sub-branches with
+/// pending sharers and the sub-branch that contains this sharer. Each level has an equal part of the bits of an id, the
 /// outermost level first.
 #[cold]
 fn branches(pending: impl Iterator<Item = u64> + Clone, id: u64, levels: u32) -> u64 {
@@ -503,8 +503,8 @@ fn branches(pending: impl Iterator<Item = u64> + Clone, id: u64, levels: u32) ->
     (0..levels).map(at_level).product()
 }
 
-/// An estimate of the number of different hashes, for a few hundred at most. It may be a little too low, because two
-/// hashes may share a bit.
+/// An estimate of the number of distinct hashes, for at most a few hundred. The estimate may be slightly too low,
+/// because two hashes may share a bit.
 fn distinct(hashes: impl Iterator<Item = u64>) -> u64 {
     let mut bits = [0_u64; 64];
     hashes.for_each(|hash| bits[(hash >> 6 & 63) as usize] |= 1 << (hash & 63));

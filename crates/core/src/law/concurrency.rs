@@ -5,18 +5,18 @@
 //! in flight + cost > max: deny
 //! ```
 //! It counts like pingora's `Inflight`, but exactly, for each key. A request begins with the query and ends when the
-//! proxy reports its end: HAProxy with the message `response`, others with `/done`. Both reports return the ticket that
-//! came with the verdict. The ticket contains the start of the request, so its end is counted in the right quarter of
-//! the lease. The throttle ensures that a ticket ends its request only once.
+//! proxy reports that it has ended: HAProxy with the message `response`, other proxies with `/done`. Both reports
+//! return the ticket that came with the verdict. The ticket records when the request began, so its end is counted in
+//! the right quarter of the lease. The throttle ensures that a ticket ends its request only once.
 //!
-//! A report may be lost on the way, or because a proxy stops. Therefore, a request counts for at most one lease.
-//! Beginnings are counted per quarter of a lease, and a quarter is forgotten as a whole, one lease after it began. So a
-//! request counts for at least three quarters of the lease: make the lease a third longer than the longest request.
-//! Rate and burst have no effect, except that `max` defaults to the burst.
+//! A report may be lost in transit, or because a proxy stops. Therefore, a request counts for at most one lease.
+//! Requests are counted in the quarter of a lease in which they begin, and the whole quarter is forgotten one lease
+//! after it began. So a request counts for at least three quarters of the lease, which should be a third longer than
+//! the longest request. Rate and burst have no effect, except that `max` defaults to the burst.
 //!
-//! A denied client is told to retry after a second, because the end of a request cannot be foreseen.
+//! A denied client is told to retry after a second, because nothing shows in advance when a request will end.
 //!
-//! The state is the number of the current quarter, and four counts of 16 bits.
+//! The state is the number of the current quarter, and four 16-bit counts.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ impl Rule for Concurrency {
         true
     }
 
-    /// An end after the lease changes nothing: the request no longer counts.
+    /// A request that ends after its lease changes nothing, because it no longer counts.
     fn end(&self, entry: &mut Entry, gone: &Admission) -> u32 {
         let counts = self.counts(&entry.state, gone.now);
         let back = self.number(gone.now).wrapping_sub(self.number(gone.due));

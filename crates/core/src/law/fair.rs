@@ -2,33 +2,33 @@
 //!
 //! ```text
 //! slot = 1 / rate: time is cut into slots; a request takes the first free slot at or after its source's eligible
-//! time. The eligible times of one source lie A slots apart. A: the other sources with waiting requests, plus 1, plus
-//! 1 more if the source itself waits beside others
-//! every fourth slot, and min(8, burst / 2) tokens, are kept for sources without waiting requests
+//! time. The eligible times of one source lie A slots apart. A: the number of other sources with waiting requests, plus
+//! 1, plus 1 more if the source itself waits alongside others
+//! every fourth slot, and min(8, (burst - 1) / 2) tokens, are kept for sources without waiting requests
 //! an unused slot fills the burst;   a slot beyond max_delay: deny
 //! ```
-//! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds a
-//! slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
-//! under `pace`; only their order differs. The option `share` names the field that distinguishes the sources. With
-//! several fields, like `network+source`, networks with waiting requests share the slots, and the sources of one
-//! network share its part: A is then the product, over all levels, of the number of branches with waiting requests. A
-//! request of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots
-//! interleave, and they leave soon after one another.
+//! A greedy source leaves the others their share, and takes every slot when it is alone. A late or occasional source
+//! finds a slot at once, however long the greedy source's queue is. In any time T at most `burst + rate * T` requests
+//! pass, as under `pace`; only their order differs. The option `share` names the field that distinguishes the sources.
+//! With several fields, such as `network+source`, networks with waiting requests share the slots, and the sources of
+//! one network share that network's part: A is then the product, over all levels, of the number of branches with
+//! waiting requests. A request of cost n takes n slots and leaves at the last of them. If several such requests wait,
+//! their slots interleave, and the requests leave in quick succession.
 //!
-//! A request gets its slot on arrival. A slot that is left to other sources, but not taken, refills the burst. If the
-//! burst is full, the slot is lost. A source that sends bursts of more than four times the burst loses at most a
-//! quarter of the rate in this way. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the
-//! rate are lost while several sources wait.
+//! A request gets its slot on arrival. A slot that is left to other sources, but that none of them takes, refills the
+//! burst; if the burst is full, the slot is lost. A source that sends bursts of more than four times the burst loses at
+//! most a quarter of the rate in this way. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of
+//! the rate is lost while several sources wait.
 //!
-//! The law is fair among the sources that have room to wait. If more than about `rate * max_delay / 2` of them keep
-//! asking, or more than `sources_max`, slots go more and more to the first to ask, as under `pace`.
+//! The law is fair among the sources that have room to wait. If more than about `rate * max_delay / 2` sources keep
+//! asking, or more than `sources_max`, slots increasingly go to whichever source asks first, as under `pace`.
 //!
-//! Each decision scans the words that hold the slots, and all sources. A denial scans them up to twelve times, to find
-//! its `Retry-After`. tests/bench/README.md has the worst case.
+//! Each decision scans the words that hold the slots, and all sources. A denial scans them up to twelve times to find
+//! its `Retry-After`. tests/bench/README.md shows the worst case.
 //!
-//! It costs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, up to
-//! `sources_max` of them. Without that memory it judges as `pace`, whose state it keeps in the entry. A source beyond
-//! `sources_max` is treated as one with requests waiting.
+//! The law needs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, for up
+//! to `sources_max` sources. Without that memory, it judges as `pace` does, and it always keeps the state of `pace` in
+//! the entry. A source beyond `sources_max` is treated as if it had requests waiting.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
 
-/// The maximum of `sources_max`: a request scans all sources, and a denied one does so up to twelve times.
+/// The maximum of `sources_max`: a request scans all sources, and a denied request does so up to twelve times.
 const SOURCES_MAX: u32 = 4_096;
 
 /// The maximum number of slots within `max_delay`: their bits take eight kibibytes.
@@ -58,7 +58,7 @@ const LOOK_AHEAD_S: u64 = 60;
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
-/// // 10/s: one source asks again and again. Once another has come, it gets slots in between.
+/// // 10/s: one source asks again and again. As soon as another source asks, it gets the slots in between.
 /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
 /// let law = Law::new("fair", objective, Options::default()).unwrap();
 /// let (mut entry, mut aux) = (Entry::default(), law.aux());
@@ -141,8 +141,8 @@ impl Rule for Fair {
         }
     }
 
-    /// The time after which the bucket is full again at the latest. The turn of a source that has booked much may come
-    /// even later; such a turn is forgotten.
+    /// The longest time until the bucket is full again. The turn of a source that has booked many slots may come even
+    /// later; such a turn is forgotten.
     fn memory(&self) -> Duration {
         self.pace.memory()
     }
@@ -218,9 +218,9 @@ impl Fair {
         }
     }
 
-    /// The shortest wait of whole seconds after which the request would get its slot; any longer wait works too. If it
-    /// exceeds [`LOOK_AHEAD_S`], the longest possible wait is returned. The wait is usually short, so the steps double
-    /// until the wait is long enough, and then halve.
+    /// The shortest wait of whole seconds after which the request would get its slot; any longer wait works too. If
+    /// this wait exceeds [`LOOK_AHEAD_S`], the longest possible wait is returned. The wait is usually short, so the
+    /// steps double until the wait is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
         // After this time, every slot that is taken now has passed, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.burst_ns);

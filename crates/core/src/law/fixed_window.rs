@@ -1,4 +1,4 @@
-//! `fixed-window`: at most N requests in a window that begins with its first request, or with a period of the calendar.
+//! `fixed-window`: at most N requests in a window that begins with its first request, or with a calendar period.
 //!
 //! ```text
 //! N = rate * window
@@ -8,10 +8,10 @@
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In a span as
 //! long as a window, at most 2N pass: N just before a window ends, and N just after. The burst has no effect.
 //!
-//! With `reset=calendar`, windows are periods of the calendar in UTC, such as hours, days or months. This is the
-//! default for a rate per month without `window=`: with `reset=first`, a month is 30 days from the first request on.
+//! With `reset=calendar`, windows are calendar periods in UTC, such as hours, days or months. This is the default for a
+//! rate per month without `window=`. With `reset=first`, a month is the 30 days from the first request on.
 //!
-//! The state is `start` in nanoseconds, and `count`. A window of the calendar has its start on the wall clock: if that
+//! The state is `start` in nanoseconds, and `count`. A calendar window starts at a time on the wall clock: if that
 //! clock is set forward into another window, the count starts again; if it is set back, the count stays.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::table::Entry;
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
-/// // Two in the second that begins with the first.
+/// // Two in the second that begins with the first of them.
 /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };
 /// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
 /// let mut entry = Entry::default();
@@ -45,7 +45,7 @@ pub struct FixedWindow {
     pub(super) window: Window,
 }
 
-/// The value of `reset` for windows of the calendar.
+/// The value of `reset` for calendar windows.
 const CALENDAR: &str = "calendar";
 
 impl FixedWindow {
@@ -136,7 +136,7 @@ impl Rule for FixedWindow {
 }
 
 impl FixedWindow {
-    /// The start of the current window (on the wall clock, if it is one of the calendar), its end, and its count.
+    /// The start of the current window (on the wall clock, if it is a calendar window), its end, and its count.
     fn at(&self, entry: &Entry, now: Timestamp) -> (u64, u64, u32) {
         let (now_ns, began, count) = (now.as_nanos(), entry.state.wide(), entry.state.narrow());
         if let Some(calendar) = self.window.calendar {

@@ -1,4 +1,4 @@
-//! The notation of numbers and times in explanations, descriptions and warnings.
+//! The notation for numbers and times in explanations, descriptions and warnings.
 
 use std::time::Duration;
 

@@ -1,28 +1,28 @@
-//! `pace`, `token-bucket` and `leaky-bucket`: one bucket, kept as the moment at which its debt is paid.
+//! `pace`, `token-bucket` and `leaky-bucket`: one bucket, stored as the moment at which its debt is paid.
 //!
 //! ```text
 //! slot  = 1 / rate                            the time of one request
-//! start = max(paid_at, now - burst * slot)    a bucket holds at most its burst; of an older debt, only
-//!                                             max_delay is kept when the SLO has changed
+//! start = max(paid_at, now - burst * slot)    a bucket holds at most its burst; when the SLO has
+//!                                             changed, at most max_delay of an older debt is kept
 //! delay = start + cost * slot - now           pass if it is not positive
 //! delay > max_delay: deny, paid_at stays;     else paid_at = start + cost * slot
 //! ```
-//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371); `paid_at + burst * slot` is its
+//! Times are in nanoseconds. This is the generic cell rate algorithm (ITU-T I.371); `paid_at + burst * slot` is its
 //! theoretical arrival time. In any time T at most `burst + rate * T` requests pass.
 //!
-//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: where the algorithm would
-//! refuse a request, the request waits. In debt, requests leave at least one slot apart. Requests that leave late do
-//! not lower the average rate: the bucket makes up for them, up to its burst.
+//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: a request that the
+//! algorithm would refuse waits instead. While the bucket is in debt, requests leave at least one slot apart. Requests
+//! that leave late do not lower the average rate: the bucket makes up for them, up to its burst.
 //!
-//! `token-bucket` is the usual form, and denies a request without a token: `tokens = (now - start) / slot`. A burst of
-//! 0 counts as 1, and `max_delay` is 0.
+//! `token-bucket` is the usual form. It has `tokens = (now - start) / slot`, and denies a request if none is left for
+//! it. A burst of 0 counts as 1, and `max_delay` is 0.
 //!
 //! `leaky-bucket` is another name for `token-bucket`. As a meter, a leaking bucket holds `burst - tokens` of water, and
-//! a request that would overflow it is denied: these are the same verdicts. Let N be the burst and T the time in which
-//! a full bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New
+//! a request that would overflow it is denied: the verdicts are the same. Let N be the burst and T the time in which a
+//! full bucket drains: in any time T, at most 2N pass, N at once and N as the bucket drains. Sources: J. Turner, "New
 //! directions in communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
 //!
-//! Above an SLO with an assured rate, the debt may be 10 s more: requests refused here may pass, and are charged.
+//! Above an SLO with an assured rate, requests that are refused here may pass, and add up to 10 s to the debt.
 //!
 //! The state is `paid_at`, in nanoseconds: from that moment on, the bucket gains tokens again.
 
@@ -43,7 +43,7 @@ const DEBT_MAX: Duration = Duration::from_secs(10);
 /// The maximum debt of a bucket of work beyond the longest delay, from requests that cost more than was reserved.
 const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
+/// The law of a bucket for one objective. Its theoretical arrival time (TAT) lets nodes share the bucket.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,7 +65,7 @@ pub struct Gcra {
     form: Form,
 }
 
-/// The debt allowed beyond the longest delay: from requests that pass although refused, or cost more than reserved.
+/// The debt allowed beyond the longest delay: from requests that pass though refused, or that cost more than reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Debt {
     None,
@@ -74,7 +74,7 @@ enum Debt {
     Work,
 }
 
-/// The variant of the law. Only `pace` delays requests and estimates its clients; the explanations differ, too.
+/// The variant of the law. Only `pace` delays requests and estimates its clients; the explanations also differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Pace,
@@ -88,7 +88,7 @@ impl Gcra {
     /// use std::time::Duration;
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
     ///
-    /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
+    /// // 10/s with a burst of 10: eleven ask at once, and the last waits a tenth of a second.
     /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
     /// let law = Law::new("pace", objective, Options::new([("max_delay", "5s")])).unwrap();
     /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(1_000_000)));
@@ -108,7 +108,7 @@ impl Gcra {
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
     ///
-    /// // 10/s with a burst of 2: two pass, the third comes a tenth of a second too early.
+    /// // 10/s with a burst of 2: two pass at once, and the third a tenth of a second later, but no sooner.
     /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
     /// let law = Law::new("token-bucket", objective, Options::default()).unwrap();
     /// let mut entry = Entry::default();
@@ -147,18 +147,18 @@ impl Gcra {
         Duration::from_nanos(self.burst_ns)
     }
 
-    /// The requests of a full burst.
+    /// The number of requests in a full burst.
     pub fn burst_requests(&self) -> u32 {
         self.requests(self.burst_ns)
     }
 
-    /// The longest delay. Zero: the law refuses requests instead of delaying them.
+    /// The longest delay. Zero if the law refuses requests instead of delaying them.
     pub fn delay_max(&self) -> Duration {
         Duration::from_nanos(self.max_delay_ns)
     }
 
-    /// The number of clients, in thousandths, that would delay a request of this cost by this much if each sent its
-    /// next request after the answer.
+    /// The number of clients, in thousandths, that would delay a request of this cost by `delay_ns` if each client sent
+    /// its next request when it had its answer.
     pub fn milli_clients(&self, delay_ns: u64, cost: u32) -> u32 {
         // If the law counts work, the delay is measured in requests of this cost.
         let one_ns = if self.debt == Debt::Work { self.time(cost) } else { self.slot_ns };
@@ -179,12 +179,12 @@ impl Gcra {
         Gcra { debt: Debt::Work, ..*self }
     }
 
-    /// Whether it counts work, whose charges may be returned.
+    /// Whether the law counts work, whose charges may be returned.
     pub fn is_work(&self) -> bool {
         self.debt == Debt::Work
     }
 
-    /// Whether it has room for debt beyond the longest delay.
+    /// Whether the law has room for debt beyond the longest delay.
     pub fn can_owe(&self) -> bool {
         self.debt != Debt::None
     }
@@ -207,7 +207,7 @@ impl Gcra {
         Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.burst_ns))
     }
 
-    /// Charges a request that passes though the law refuses it, so later requests wait longer. The debt is bounded.
+    /// Charges a request that passes although the law refuses it, so later requests wait longer. The debt is bounded.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -228,7 +228,7 @@ impl Gcra {
         entry.gpt0 = self.gpt0(paid_at.saturating_sub(arrival.now.as_nanos()), arrival.cost);
     }
 
-    /// Charges a request, whether or not there is room, and returns when the debt is paid.
+    /// Charges a request, whether or not there is room. Returns the time at which the debt is paid.
     pub(super) fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let paid_at = self.add(entry, cost, now);
         entry.ask(cost, now);
@@ -236,7 +236,7 @@ impl Gcra {
         paid_at
     }
 
-    /// Adds a cost to the debt, and returns when the debt is paid.
+    /// Adds a cost to the debt. Returns the time at which the debt is paid.
     fn add(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let now_ns = now.as_nanos();
         let paid_at = self.start(entry, now_ns).saturating_add(self.time(cost));
@@ -250,13 +250,13 @@ impl Gcra {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.time(cost)));
     }
 
-    /// When the next slot begins: never more than a full burst in the past.
+    /// The time at which the next slot begins, never more than a full burst in the past.
     pub(super) fn start(&self, entry: &Entry, now_ns: u64) -> u64 {
         self.paid_at(entry, now_ns).max(now_ns.saturating_sub(self.burst_ns))
     }
 
-    /// When the debt is paid. Debt beyond the maximum is forgiven: it comes from an earlier SLO, or from a clock that
-    /// was set back.
+    /// The time at which the debt is paid. Debt beyond the maximum is forgiven, because it comes from an earlier SLO,
+    /// or from a clock that was set back.
     pub(super) fn paid_at(&self, entry: &Entry, now_ns: u64) -> u64 {
         entry.state.wide().min(self.debt_max(now_ns))
     }
@@ -376,7 +376,7 @@ impl Rule for Gcra {
         self.add(entry, cost, now);
     }
 
-    /// How long a bucket in the deepest debt takes to become full.
+    /// How long a bucket in the deepest debt takes to fill.
     fn memory(&self) -> Duration {
         let debt_ns = self.max_delay_ns.saturating_add(self.debt_ns());
         Duration::from_nanos(self.burst_ns.saturating_add(debt_ns))

@@ -6,7 +6,7 @@ use crate::base::{Blocked, Rate, Sample, Timestamp, UNCOUNTED, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Objective {
     pub burst: u32,
-    /// At a rate of 0 every law denies every request.
+    /// At a rate of 0, every law denies every request.
     pub rate: Rate,
 }
 
@@ -23,9 +23,9 @@ pub struct Objective {
 pub struct Arrival {
     pub now: Timestamp,
     pub sample: Sample,
-    /// The number of requests that it counts as. At cost 0 it passes and leaves no trace, unless the rate is 0.
+    /// The number of requests that this one counts as. At cost 0, it passes and leaves no trace, unless the rate is 0.
     pub cost: u32,
-    /// Its source among those that share the bucket: a hash of the fields that the option `share` names.
+    /// Its source among the sources that share the bucket: a hash of the fields that the option `share` names.
     pub sharer: u64,
     /// Whether the answer can be held, so that the turn of the request may still move.
     pub may_hold: bool,
@@ -51,18 +51,18 @@ pub struct Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// How many more requests of cost 1 would pass at once at the same moment, or [`UNCOUNTED`].
+    /// How many more requests of cost 1 would pass undelayed at the same moment, or [`UNCOUNTED`].
     pub remaining: u32,
-    /// There was no memory for the law's auxiliary state, so a simpler law judged.
+    /// Whether a simpler law judged, because there was no memory for the law's auxiliary state.
     pub fell_back: bool,
-    /// The end of the key's block. The law was not consulted.
+    /// The end of the key's block, if one applies. The law was then not consulted.
     pub blocked_until: Option<Timestamp>,
-    /// The number of the request in the queue of its key, if its turn may still move. 0: the verdict is final.
+    /// The number of the request in the queue of its key, if its turn may still move. 0 if the verdict is final.
     pub turn: u64,
 }
 
 impl Judgement {
-    /// Whether it consists only of a verdict and the remaining room.
+    /// Whether the judgement consists only of a verdict and the remaining room.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.turn == 0 && self.blocked_until.is_none() && !self.fell_back
@@ -77,7 +77,7 @@ impl Judgement {
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
-    /// Denies a request, which would get through `wait_ns` from now, and no sooner.
+    /// Denies a request that would get through `wait_ns` from now, but no sooner.
     pub fn deny(wait_ns: u64, remaining: u32) -> Judgement {
         let seconds = wait_ns.div_ceil(1_000_000_000).max(1);
         let retry_after_s = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -107,6 +107,6 @@ pub struct Used {
     /// The number of requests that count at this moment.
     pub requests: u32,
     pub limit: u32,
-    /// When the last of them stops counting. None: no request counts now, and the window is not one of the calendar.
+    /// When the last of these requests stops counting. None if no request counts now, unless it is a calendar window.
     pub resets_at: Option<Timestamp>,
 }

@@ -1,22 +1,22 @@
 //! The laws: each turns an entry, an SLO and a moment into a verdict.
 //!
-//! A law keeps nothing itself: it changes only the entry that it is given, and the auxiliary state if there is one.
-//! Each algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file
-//! with one `impl Rule`, its `mod` line here, and one line in `registry.rs`.
+//! A law holds no state: it changes only the entry that it is given, and the auxiliary state if there is one. Each
+//! algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file with
+//! one `impl Rule`, its `mod` line here, and one line in `registry.rs`.
 //!
 //! The files build on each other in one direction:
 //!
 //! ```text
 //!  registry    every law by name                    <- the module's callers
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
-//!  assured                                          the rate that an SLO has whatever those above it say
+//!  assured                                          the rate that an SLO has whatever the SLOs above it say
 //!  adaptive, gcra, fixed_window, … fixed            the laws
 //!  rule        the methods of every law
 //!  protection  the options of `protect`
-//!  protect     as many at once as an application can serve: a state for each application, not for each entry
+//!  protect     as many requests at once as an application can serve: state per application, not per entry
 //!  aux_state   memory beside the entry              made of calendar, open_tickets
 //!  window                                           arithmetic that laws share
-//!  judgement, options, formula                      what a law is given, and its answer
+//!  judgement, options, formula                      the input of a law, and its answer
 //! ```
 
 mod adaptive;

@@ -38,7 +38,7 @@ impl Reservations {
     }
 }
 
-/// A request that has begun, with the time of its beginning as its ticket records it.
+/// A request that has begun, with the start time that its ticket records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Open {
     serial: u32,
@@ -59,10 +59,10 @@ impl OpenTickets {
         self.last_serial
     }
 
-    /// Opens a ticket and returns its serial, which is never 0. Tickets older than a `lease` are forgotten.
+    /// Opens a ticket and returns its serial, which is never 0. Tickets older than `lease` are forgotten.
     pub(crate) fn open(&mut self, now: Timestamp, lease: Duration) -> u32 {
         let (begun_ms, lease_ms) = (now.ticks_ms(), i32::try_from(lease.as_millis()).unwrap_or(i32::MAX));
-        // Signed: another thread's clock may be a moment ahead.
+        // Signed, because another thread's clock may be a moment ahead.
         while self.open.front().is_some_and(|open| begun_ms.wrapping_sub(open.begun_ms) as i32 >= lease_ms) {
             self.open.pop_front();
         }
@@ -71,10 +71,10 @@ impl OpenTickets {
         self.last_serial
     }
 
-    /// Closes a ticket. Returns false if it is not open: never issued, closed before, or forgotten after its lease.
+    /// Closes a ticket. Returns false if it is not open: never issued, already closed, or forgotten after its lease.
     pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
-        // Relative to the first one, serials increase even where they wrap around.
+        // Relative to the first serial, the serials increase even where they wrap around.
         let since_first = |serial: u32| serial.wrapping_sub(first);
         let place = self.open.partition_point(|open| since_first(open.serial) < since_first(serial));
         let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
@@ -88,7 +88,7 @@ impl OpenTickets {
         self.open.capacity() * size_of::<Open>()
     }
 
-    /// The invariant: relative to the first one, serials increase.
+    /// The invariant: relative to the first serial, the serials increase.
     pub(super) fn is_sound(&self) -> bool {
         let first = self.open.front().map_or(0, |open| open.serial);
         self.open.iter().map(|open| open.serial.wrapping_sub(first)).is_sorted_by(|one, next| one < next)

@@ -1,4 +1,4 @@
-//! The options of a law in an SLO line: `max_delay=5s`.
+//! The options of a law in an SLO line, such as `max_delay=5s`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -53,7 +53,7 @@ impl OptionError {
     }
 }
 
-/// A hint for an unknown law: its name if only `_` or capitals differ, a replacement if it was removed, or all names.
+/// A hint about an unknown law: its right name if only `_` or capitals differ, a replacement if removed, or all names.
 fn meant(name: &str, names: &[&str]) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
     match names.iter().find(|known| **known == plain) {
@@ -67,7 +67,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The maximum length of a value that an error repeats: a line may have thousands of characters.
+/// The maximum length of a value that an error quotes: a line may have thousands of characters.
 const QUOTED_CHARS_MAX: usize = 80;
 
 fn quoted(value: &str) -> String {
@@ -77,8 +77,8 @@ fn quoted(value: &str) -> String {
 /// The value of an option, if the line has it.
 type Given<T> = Result<Option<T>, OptionError>;
 
-/// The options of an SLO by name. Each reader takes those that it knows, the law last; an option that nobody takes is
-/// an error.
+/// The options of an SLO by name. Each reader takes the options that it knows, and the law reads last; an option that
+/// no reader takes is an error.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     given: Vec<(String, String)>,
@@ -156,7 +156,7 @@ impl Options {
         number.ok_or_else(error).map(Some)
     }
 
-    /// The options left for the law. The list of taken ones starts again, so that an error lists only the law's own.
+    /// The options left for the law. The list of taken options starts again, so that errors list only the law's own.
     pub(super) fn for_law(self) -> Options {
         Options { taken: Vec::new(), ..self }
     }
@@ -170,12 +170,12 @@ impl Options {
         }
     }
 
-    /// The text of an option that no reader has taken yet.
+    /// The value of an option that no reader has taken yet.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// The text of an option, if the line has it.
+    /// Takes an option, and returns its value if the line has the option.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
         self.taken.push(name);
         let at = self.given.iter().position(|(given, _)| given == name)?;

@@ -15,7 +15,7 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// decides which of them wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protection {
-    /// The longest delay in them is the option `max_delay` minus one [`TICK`].
+    /// The longest delay in these settings is the option `max_delay` minus one [`TICK`].
     pub settings: ProtectSettings,
 }
 

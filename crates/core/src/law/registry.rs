@@ -22,7 +22,7 @@ use crate::table::Entry;
 /// Makes the enum [`Law`] from lines of the form `name => Variant(Type::constructor)`, with its names, its constructor
 /// and `of_each!`.
 macro_rules! registry {
-    // `$dollar` is a dollar sign for the macro inside the macro.
+    // `$dollar` is a dollar sign for the inner macro.
     ($dollar:tt $($name:literal => $Law:ident($Type:ident::$make:ident),)+) => {
         /// A law with its numbers filled in for one SLO.
         #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +37,7 @@ macro_rules! registry {
         }
 
         impl Law {
-            /// The names that `law=` takes besides `protect`, in the order of help and errors.
+            /// The names that `law=` takes besides `protect`, in the order in which help and errors list them.
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
             pub const fn name(&self) -> &'static str {
@@ -57,7 +57,7 @@ macro_rules! registry {
             }
         }
 
-        /// Calls a method of the rule inside a law. It is a `match`, so that the call is static.
+        /// Calls a method of the rule inside a law. It expands to a `match`, so the call is static.
         macro_rules! of_each {
             ($dollar law:expr, $dollar rule:ident => $dollar call:expr) => {
                 match $dollar law {
@@ -75,8 +75,8 @@ registry! { $
     "pace" => Pace(Gcra::pace),
     "fair" => Fair(Fair::from_options),
     "token-bucket" => TokenBucket(Gcra::tokens),
-    // An alias of `token-bucket`. With a variant of its own it keeps its state tag, so that the keys of older snapshots
-    // and of other nodes stay valid.
+    // An alias of `token-bucket`. Its own variant preserves its state tag, so that the keys in older snapshots and on
+    // other nodes stay valid.
     "leaky-bucket" => LeakyBucket(Gcra::tokens),
     "fixed-window" => FixedWindow(FixedWindow::from_options),
     "sliding-window" => SlidingWindow(SlidingWindow::from_options),
@@ -105,7 +105,7 @@ impl Law {
     /// `protect`, with its options.
     ///
     /// # Errors
-    /// An option that it does not have, or a bad value.
+    /// An option that `protect` does not have, or a bad value.
     pub fn protect(options: Options) -> Result<Law, OptionError> {
         let mut options = options.for_law();
         let protection = Protection::from_options(&mut options)?;
@@ -157,7 +157,7 @@ impl Law {
     /// The law of `rate=unlimited`: it counts and admits every request.
     pub const UNLIMITED: Law = Law::Open(Fixed::OPEN);
 
-    /// Judges one request, and writes the result into its entry and its auxiliary state.
+    /// Judges one request, and writes the result to its entry and its auxiliary state.
     ///
     /// A law that needs auxiliary state and gets none falls back to a simpler law.
     pub fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
@@ -167,8 +167,8 @@ impl Law {
         of_each!(self, rule => rule.judge(entry, aux, arrival))
     }
 
-    /// The judgement that [`judge`](Law::judge) would give. Like `judge`, it writes into the entry, but it adds no
-    /// admission to the auxiliary state.
+    /// The judgement that [`judge`](Law::judge) would give. Like `judge`, this method writes to the entry, but it adds
+    /// no admission to the auxiliary state.
     pub fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::uncounted();
@@ -214,7 +214,7 @@ impl Law {
         self
     }
 
-    /// The [memory](Law::memory) of the law of one of `nodes` nodes.
+    /// The [memory](Law::memory) of the law when `nodes` nodes split its rate.
     pub fn memory_split(&self, nodes: u32) -> Duration {
         match self.gcra() {
             // Copying the whole law would take as long as the rest of the calculation.
@@ -223,7 +223,7 @@ impl Law {
         }
     }
 
-    /// Whether it refuses even the first request of a key.
+    /// Whether the law refuses even the first request of a key.
     pub(crate) fn refuses_first(&self) -> bool {
         let first = Arrival::at(Timestamp::from_millis(1 << 40));
         !self.judge(&mut Entry::default(), None, &first).verdict.is_let_through()
@@ -260,7 +260,7 @@ impl Law {
         self.gcra().is_some() || self.shared_window().is_some()
     }
 
-    /// Distinguishes the states that laws keep in an entry, because no law must read the state of another. The tag is
+    /// Distinguishes the states that laws keep in an entry, because a law must not read another law's state. The tag is
     /// part of the key, so an edit that changes it gives every key a fresh entry. It is the FNV-1a hash of the law's
     /// name and its [state shape](Rule::state_shape).
     ///
@@ -294,7 +294,7 @@ impl Law {
         }
     }
 
-    /// The numbers of a law that counts in a sketch, and needs no row. None if the law needs one.
+    /// The numbers of a law that counts in a sketch, and needs no row. None if the law needs a row.
     pub fn sketched(&self) -> Option<&Sketch> {
         match self {
             Law::Sketch(sketch) => Some(sketch),
@@ -332,8 +332,8 @@ impl Law {
         of_each!(self, rule => rule.aux().is_some())
     }
 
-    /// Whether the law can use this auxiliary state. After an edit has changed the law of an SLO, an entry may have
-    /// another law's.
+    /// Whether the law can use this auxiliary state. After an edit has changed the law of an SLO, an entry may still
+    /// have the old law's state.
     pub fn owns(&self, aux: &AuxState) -> bool {
         of_each!(self, rule => rule.aux()).is_some_and(|own| discriminant(&own) == discriminant(aux))
     }

@@ -8,11 +8,11 @@ use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
 ///
-/// Methods affect only the given entry and auxiliary state. The defaults suit a bucket that passes or denies, without
-/// auxiliary state or an entry that outlives the table's `expire`. A [`Law`](crate::law::Law) derefs to its rule.
+/// Methods affect only the given entry and auxiliary state. The defaults suit a bucket that passes or denies, has no
+/// auxiliary state, and needs no entry beyond the table's `expire`. A [`Law`](crate::law::Law) derefs to its rule.
 pub trait Rule {
-    /// Judges one request, and writes the result into the entry and the auxiliary state. Only `Fixed` gets requests
-    /// of cost 0.
+    /// Judges one request, and writes the result to the entry and the auxiliary state. Only `Fixed` gets requests of
+    /// cost 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 
     /// Gives the same judgement as `judge`, but adds no admission to the auxiliary state. A law without auxiliary state
@@ -24,10 +24,10 @@ pub trait Rule {
     /// The law's formula with the numbers of this request in it.
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
-    /// Takes back an admission whose client disconnected before its turn. The default does nothing: `adaptive` cannot.
+    /// Takes back an admission whose client disconnected before its turn. The default does nothing, as for `adaptive`.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// Charges an admitted request for more than the cost that it was judged by, whether or not there is room. Only a
+    /// Charges an admitted request `cost` beyond the cost that it was judged by, whether or not there is room. Only a
     /// law that settles costs afterwards can do this.
     fn charge_more(&self, _entry: &mut Entry, _cost: u32, _now: Timestamp) {}
 
@@ -52,7 +52,7 @@ pub trait Rule {
         Duration::ZERO
     }
 
-    /// The longest delay. `None`: the law never delays. `Duration::MAX`: there is no limit.
+    /// The longest delay. `None` if the law never delays, `Duration::MAX` if there is no limit.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -71,7 +71,7 @@ pub trait Rule {
         None
     }
 
-    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None without a limit.
+    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None if there is no limit.
     fn quota(&self, objective: Objective) -> Option<Quota> {
         match self.window() {
             Some(window) => Some(window.quota()),
@@ -79,12 +79,12 @@ pub trait Rule {
         }
     }
 
-    /// The part of its quota that a key has used. None: the law does not report it.
+    /// The part of its quota that a key has used. None if the law does not report it.
     fn used(&self, _entry: &Entry, _aux: Option<&AuxState>, _now: Timestamp) -> Option<Used> {
         None
     }
 
-    /// The allowance of a client in words. A window law ignores the burst, `concurrency` ignores the rate.
+    /// The allowance of a client in words. A window law ignores the burst, and `concurrency` ignores the rate.
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};

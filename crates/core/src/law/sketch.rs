@@ -1,23 +1,23 @@
-//! `sketch`: `sliding-window` on estimated counts, for unbounded keys.
+//! `sketch`: `sliding-window` on estimated counts, for an unbounded number of keys.
 //!
 //! ```text
 //! N        = rate * window
 //! columns  = 10 / error, rounded up to a power of two;  rows = decimal digits of 1 / (1 - confidence), rounded up
-//! prev, curr: the least of the key's cells in all rows, for the last window and for this one
+//! prev, curr: the least of the key's cells in all rows, for the previous window and for this one
 //! estimate = prev * (window - age) / window + curr
 //! estimate + cost > N: deny;                  else add cost to the key's cells
 //! ```
 //! A key has no row in the table: all keys of an SLO share one sketch of 8 * columns * rows bytes
 //! ([`table::Sketch`](crate::table::Sketch)). Counts are never too low, so the law admits no request that
-//! `sliding-window` would refuse. With a probability of `confidence`, each count is at most error * total too high,
-//! where the total is that of all keys in that window. With the usual e / error columns, a sketch would need more than
-//! twice as many rows, and each row is one more access to memory.
+//! `sliding-window` would refuse. With a probability of `confidence`, each count is too high by at most error * total,
+//! where the total is the sum over all keys in that window. With the usual e / error columns, a sketch would need more
+//! than twice as many rows, and each row costs another memory access.
 //!
 //! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
 //! `Rate`.
 //!
 //! With `beyond=also`, the sketch is the first of two stages: requests within the rate pass, and the SLOs that `also=`
-//! adds decide those beyond it. In this mode, the sketch counts every request, including those beyond the rate.
+//! adds judge the requests beyond it. In this mode, the sketch counts every request, even beyond the rate.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ const CONFIDENCE_MIN: f64 = 0.5;
 /// This confidence takes six rows.
 const CONFIDENCE_MAX: f64 = 0.999_999;
 
-/// The probability that one row errs by more than `error`: by Markov's inequality a tenth, as it has 10 / error
-/// columns.
+/// The probability that one row errs by more than `error`: by Markov's inequality, at most a tenth, because a row has
+/// 10 / error columns.
 const ROW_ERRS: f64 = 0.1;
 
 /// The maximum memory of one sketch. A larger one would miss every cache, and take milliseconds to clear after a pause.
@@ -63,7 +63,7 @@ pub struct Sketch {
     pub shape: Shape,
     pub error: f64,
     pub confidence: f64,
-    /// Whether the SLOs that `also=` adds decide requests beyond the rate.
+    /// Whether the SLOs that `also=` adds judge the requests beyond the rate.
     pub is_first_stage: bool,
 }
 
@@ -103,7 +103,7 @@ impl Sketch {
         Ok(Sketch { counts, shape, error, confidence, is_first_stage })
     }
 
-    /// The time of one window.
+    /// The length of one window.
     pub fn period(&self) -> Duration {
         self.counts.window.duration()
     }
@@ -135,7 +135,7 @@ fn shape(error: f64, confidence: f64) -> Shape {
     Shape { rows: rows.clamp(1, ROWS_MAX), column_bits: column_bits.min(COLUMN_BITS_MAX) }
 }
 
-/// In a row of the table, without a sketch, the law is `sliding-window`.
+/// In a row of the table instead of a sketch, the law judges as `sliding-window` does.
 impl Rule for Sketch {
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         self.counts.judge(entry, aux, arrival)

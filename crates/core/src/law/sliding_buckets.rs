@@ -1,17 +1,17 @@
-//! `sliding-buckets`: a window cut into sub-windows; the oldest is dropped when a new one begins.
+//! `sliding-buckets`: a window cut into sub-windows; the oldest sub-window is dropped when a new one begins.
 //!
 //! ```text
-//! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it, to a
+//! N   = rate * window          n: buckets; a sub-window lasts window / n and begins at a multiple of it, to the
 //!                              nanosecond
 //! sum = the counts of the current sub-window and of the n - 1 before it
 //! sum + cost > N: deny
-//! sum + the count of the sub-window just left + cost > N + N / n: deny;     else count it
+//! sum + the count of the sub-window just dropped + cost > N + N / n: deny;     else count it
 //! ```
-//! The first condition is Sentinel's `LeapArray`. Alone it lets 2N through in the time of one window: N at the end of a
-//! sub-window, and N as soon as that sub-window is dropped, up to a sub-window too early.
+//! The first condition is that of Sentinel's `LeapArray`. Alone, it lets 2N requests through in the time of one window:
+//! N at the end of a sub-window, and N as soon as that sub-window is dropped, up to one sub-window too early.
 //!
-//! The time of one window touches n + 1 sub-windows, so the second condition admits at most `N * (1 + 1/n)` (rounded
-//! up) in it. This condition never refuses a client that keeps to the rate. The burst has no effect.
+//! A span of one window touches n + 1 sub-windows, so the second condition admits at most `N * (1 + 1/n)` requests
+//! (rounded up) in that span. This condition never refuses a client that keeps to the rate. The burst has no effect.
 //!
 //! The state is the number of the sub-window, and n + 1 counts in 64 bits. The larger N is, the fewer counts fit: a
 //! number of sub-windows that does not fit is refused when the SLO is read.
@@ -25,7 +25,7 @@ use crate::law::{
 };
 use crate::table::{Entry, State};
 
-/// The default number of sub-windows; there are fewer if that many do not fit.
+/// The default number of sub-windows, if that many fit; otherwise, as many as fit.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
 
 const COUNTS_BITS: u32 = u64::BITS;
@@ -35,8 +35,8 @@ const COUNTS_BITS: u32 = u64::BITS;
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
-/// // 10/s in two halves: ten at the end of one half. A half later they have fallen out, but only five more may
-/// // come before the whole second is over.
+/// // 10/s in two halves: ten pass at the end of one half. A half later they no longer count, but only five more
+/// // may pass before the whole second is over.
 /// let objective = Objective { burst: 0, rate: "10/s".parse().unwrap() };
 /// let law = Law::new("sliding-buckets", objective, Options::new([("buckets", "2")])).unwrap();
 /// let mut entry = Entry::default();
@@ -153,8 +153,8 @@ impl Rule for SlidingBuckets {
 impl SlidingBuckets {
     /// The number of the sub-window that contains a moment.
     ///
-    /// Sub-windows are equally long to a nanosecond, and n of them are exactly one window. Otherwise a window would
-    /// now and then count one request too many of a client that keeps to the rate.
+    /// Sub-windows are equally long to the nanosecond, and n of them are exactly one window. Otherwise, a window would
+    /// now and then count one request too many from a client that keeps to the rate.
     fn number(&self, moment_ns: u64) -> u64 {
         let buckets = u64::from(self.buckets);
         moment_ns / self.window.window_ns * buckets
@@ -177,7 +177,7 @@ impl SlidingBuckets {
         Counts { number, packed }
     }
 
-    /// The counts after this many sub-windows.
+    /// The counts as they will be this many sub-windows later.
     fn later(&self, packed: u64, sub_windows: u32) -> u64 {
         let shifted = packed.checked_shl(sub_windows.saturating_mul(self.count_bits)).unwrap_or(0);
         match COUNTS_BITS - (self.buckets + 1) * self.count_bits {

@@ -4,13 +4,13 @@
 //! N = rate * window
 //! forget admissions that are a window old;  remembered + cost > N: deny;  else remember it `cost` times
 //! ```
-//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". It is exact:
-//! it refuses only requests that would exceed N in the time of one window. The burst has no effect.
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". The law is
+//! exact: it refuses only requests that would exceed N in the time of one window. The burst has no effect.
 //!
-//! It takes eight bytes besides the entry for each admission of the last window. There are at most N admissions, and N
-//! is bounded when the SLO is read. Without memory for the log, it judges as `sliding-window`, whose state it always
-//! keeps in the entry. A log that starts again may be incomplete for one window. During that time, a request must pass
-//! both laws.
+//! Besides the entry, it takes eight bytes for each admission in the last window. There are at most N admissions, and N
+//! is bounded when the SLO is read. Without memory for the log, it judges as `sliding-window` does, and it always keeps
+//! the state of `sliding-window` in the entry. A log that starts again may be incomplete for one window. During that
+//! time, a request must pass both laws.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::law::{
 };
 use crate::table::{Entry, Seen};
 
-/// The maximum number of admissions in a log; they take half a mebibyte.
+/// The maximum number of admissions in a log, which take half a mebibyte.
 const ADMISSIONS_MAX: u32 = 65_536;
 
 /// The law `sliding-log` for one objective.
@@ -31,7 +31,7 @@ const ADMISSIONS_MAX: u32 = 65_536;
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
-/// // Two a second, in any second.
+/// // At most two in any second.
 /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };
 /// let law = Law::new("sliding-log", objective, Options::default()).unwrap();
 /// let (mut entry, mut aux) = (Entry::default(), law.aux());
@@ -147,7 +147,7 @@ impl Rule for SlidingLog {
 }
 
 impl SlidingLog {
-    /// Judges, but does not add an admission to the log.
+    /// Judges a request, but adds no admission to the log.
     fn judge_by(&self, entry: &mut Entry, log: Option<&mut Log>, arrival: &Arrival) -> Judgement {
         let Some(log) = log else {
             return Judgement { fell_back: true, ..self.stand_in.judge(entry, None, arrival) };

@@ -1,4 +1,4 @@
-//! `sliding-window`: the requests of the last window, estimated from the counts of two.
+//! `sliding-window`: the requests of the last window, estimated from the counts of two windows.
 //!
 //! ```text
 //! N        = rate * window                    windows begin at multiples of their length
@@ -6,16 +6,16 @@
 //! estimate + cost > N: deny;                  else curr += cost
 //! ```
 //! This is the two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"),
-//! Cortex (its proposal for a global rate limit) and Adobe. In Adobe's example, half-way through the window, half of
-//! the 4 requests in the previous window, 2 in this one and the request itself make an estimate of 5.
+//! Cortex (its proposal for a global rate limit) and Adobe. In Adobe's example, halfway through the current window,
+//! half of the previous window's 4 requests, 2 in the current window and the request itself make an estimate of 5.
 //!
-//! The wait is Cortex's `limitForSecs`. While the current window has room, it is the excess divided by the rate at
-//! which the previous window fades, `(estimate + cost - N) / (prev / window)`. Otherwise it is the remaining time of
-//! the current window, plus the same term with the current window as the previous one.
+//! The wait is Cortex's `limitForSecs`. While the current window has room, the wait is the excess divided by the rate
+//! at which the previous window fades, `(estimate + cost - N) / (prev / window)`. Otherwise, the wait is the remaining
+//! time of the current window, plus the same term with the current window as the previous one.
 //!
 //! The estimate assumes that the previous window was filled evenly. A client that fills the end of a window, and then
-//! every gap that opens, gets at most 2N - 1 requests into the time of one window. Of N evenly spaced requests per
-//! window about one is refused; of N - 1, none. The burst has no effect.
+//! every gap that opens, gets at most 2N - 1 requests through in the time of one window. Of N evenly spaced requests
+//! per window, about one is refused; of N - 1, none is. The burst has no effect.
 //!
 //! The state is the number of the window, `prev`, and `curr`.
 
@@ -33,7 +33,7 @@ use crate::table::{Entry, Seen, State};
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
-/// // Adobe's example at 5/s: 4 in the window before, 2 in this one, and half a window later the fifth.
+/// // Adobe's example at 5/s: 4 in the previous window, 2 in this one, and one more halfway through it.
 /// let objective = Objective { burst: 0, rate: "5/s".parse().unwrap() };
 /// let law = Law::new("sliding-window", objective, Options::default()).unwrap();
 /// let mut entry = Entry::default();
@@ -133,7 +133,7 @@ impl SlidingWindow {
         state.set_wide(u64::from(counts.prev) << 32 | u64::from(counts.curr));
     }
 
-    /// Judges a request by the counts of its key. An admitted request is added to them.
+    /// Judges a request by the counts of its key. An admitted request is added to these counts.
     #[inline]
     pub(super) fn judge_counts(&self, counts: &mut Seen, cost: u32) -> Judgement {
         let room = self.remaining(counts);
@@ -147,7 +147,7 @@ impl SlidingWindow {
         Judgement::new(Verdict::Pass, room - cost)
     }
 
-    /// Counts a request, or a further charge for one, without judging it.
+    /// Counts a request, or an additional charge for one, without judging the request.
     pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
         let mut counts = self.counts(state, arrival.now.as_nanos());
         counts.curr = counts.curr.saturating_add(arrival.cost);

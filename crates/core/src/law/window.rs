@@ -1,4 +1,4 @@
-//! A limit of requests in a period: the arithmetic of the window laws.
+//! A limit on requests in a period: the arithmetic of the window laws.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub struct Window {
     /// `N = rate * window`. The burst has no effect.
     pub limit: u32,
     pub(super) window_ns: u64,
-    /// Whether the previous window counts, too.
+    /// Whether the previous window also counts.
     pub is_sliding: bool,
     /// If set, windows are the periods of this calendar.
     pub calendar: Option<Calendar>,
-    /// Whether it counts work, so that its charges may be returned.
+    /// Whether the window counts work, so that charges may be returned.
     pub is_work: bool,
 }
 
@@ -63,7 +63,7 @@ impl Window {
         OptionError::Rate { name: "window", given: window, rate, reason }
     }
 
-    /// The largest limit. Up to this, the counts of two windows can be added without overflow.
+    /// The largest limit. Up to this limit, the counts of two windows can be added without overflow.
     const LIMIT_MAX: u32 = 1 << 30;
 
     /// The limit in an explanation: `N 100 (100/m in 1m)`
@@ -77,7 +77,7 @@ impl Window {
         format!("{text} + cost {cost} = {sum} {} {}", compared(is_within), self.explained(scale))
     }
 
-    /// The window of one of `nodes` nodes: an equal part of the limit, at least one request.
+    /// The window of one of `nodes` nodes: an equal part of the limit, but at least one request.
     pub(super) fn split(&self, nodes: u32) -> Window {
         Window { limit: (self.limit / nodes.max(1)).max(1), ..*self }
     }
@@ -86,7 +86,7 @@ impl Window {
         Duration::from_nanos(self.window_ns)
     }
 
-    /// The length of its longest window: calendar months differ in length.
+    /// The length of the longest window: calendar months differ in length.
     pub fn longest(&self) -> Duration {
         if self.calendar.is_some_and(|calendar| calendar.period == Period::Month) {
             MONTH_MAX

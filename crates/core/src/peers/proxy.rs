@@ -14,17 +14,17 @@ use crate::throttle::{ProxyLimits, Throttle};
 /// The maximum number of keys of one proxy, the same as the size of HAProxy's tables in the files that slowlane prints.
 pub const KEYS_MAX: usize = 100_000;
 
-/// Keys without a limit are accepted only while fewer than one in this many places is taken: clients can invent any
-/// number of such keys, and nothing is pushed for them.
+/// Keys without a limit are accepted only while fewer than one in this many places is taken, because clients can invent
+/// any number of such keys, and nothing is pushed for them.
 const WITHOUT_LIMIT: usize = 2;
 
 /// The maximum number of tables of one proxy: a policy has fewer lookups.
 const TABLES_MAX: usize = 64;
 
-/// The lifetime of limits in HAProxy, unless the definition of their table sets another one.
+/// The lifetime of limits in HAProxy, unless the definition of their table sets a different one.
 const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 
-/// The lifetime of counts in HAProxy, unless the definition of their table sets another one.
+/// The lifetime of counts in HAProxy, unless the definition of their table sets a different one.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
 /// A limit update is repeated after this many quarters of its lifetime. Each update costs HAProxy a fraction of the
@@ -34,18 +34,18 @@ const REPEATED_AFTER: u32 = 3;
 /// A key with a full bucket and no requests for this long gets no more pushes until its next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A new X alone is pushed early only if it is more than this, and more than one slot, later than the proxy's own
+/// A change of X alone is pushed early only if X is more than this, and more than one slot, later than the proxy's own
 /// clock, because the proxy's updates take that long to arrive.
 const LATER: Duration = Duration::from_millis(1);
 
-/// After the first limit update of a key, requests may still pass unlimited for this long: the limit update is in
-/// flight, and so are counts.
+/// After the first limit update of a key, requests may still pass unlimited for this long, because the limit update and
+/// counts are in flight.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
 
 /// One HAProxy that enforces limits locally.
 #[derive(Debug)]
 pub struct Proxy {
-    /// The fields of the pair whose table names list none.
+    /// The fields of the pair whose table names list no fields.
     first: Vec<String>,
     tables: BTreeMap<String, Counted>,
     limits_expire: Duration,
@@ -54,7 +54,7 @@ pub struct Proxy {
     /// The number of counts dropped because there was no room for their keys.
     left_out: u64,
     /// Whether a key was left out. When such a key finds room later, its old counts cannot be distinguished from new
-    /// ones.
+    /// counts.
     has_left_out: bool,
     /// Whether the proxy is still sending its entries from before this connection, or from before this slowlane
     /// started. Until it has sent them all, counts of unknown keys are not charged.
@@ -78,17 +78,17 @@ pub struct ProxyCount {
     pub seen: Timestamp,
     /// The proxy's own theoretical arrival time, as far as slowlane can know.
     clock: Timestamp,
-    /// The key in slowlane. None: the key of its SLO has other fields than this table.
+    /// The key in slowlane. None if the key of its SLO has different fields from this table.
     counts_as: Option<Key>,
     pub pushed: Option<Pushed>,
-    /// From this moment, the proxy's own clock advances with each request. Earlier, the proxy may not know the limit.
+    /// From this moment, the proxy's own clock advances with each request. Before that, it may not know the limit.
     paced_from: Timestamp,
 }
 
 /// The last limit update of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    /// None: the key no longer belongs to this table.
+    /// None if the key no longer belongs to this table.
     pub limits: Option<ProxyLimits>,
     pub numbers: Numbers,
     pub at: Timestamp,
@@ -107,7 +107,7 @@ pub struct LimitPush {
 pub struct Count {
     pub admitted: u32,
     pub denied: u32,
-    /// The proxy's decision on the last of them. None: it passed at once.
+    /// The proxy's decision on the last of these requests. None if it passed at once.
     pub throttled: Option<Decision>,
 }
 
@@ -119,7 +119,7 @@ pub struct Moment {
 }
 
 impl Proxy {
-    /// `first` holds the fields of the pair whose table names list none.
+    /// `first` holds the fields of the pair whose table names list no fields.
     pub fn new(first: Vec<String>, keys_max: usize) -> Proxy {
         Proxy {
             first,
@@ -133,7 +133,7 @@ impl Proxy {
         }
     }
 
-    /// Begins a connection: the proxy first sends all its entries. Unknown keys in them are from before the connection.
+    /// Begins a connection: the proxy first sends all its entries. Unknown keys among them predate the connection.
     pub fn begin(&mut self) {
         self.is_beginning = true;
         // The next connection may have other tables.
@@ -166,7 +166,7 @@ impl Proxy {
     }
 
     /// Applies the counts of a key: charges new requests, and adds the key's limit update to `pushes`, if the proxy
-    /// needs one at once. None: the table is not one of ours, or there is no room for the key.
+    /// needs one at once. None if the table is not one of slowlane's, or there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -236,7 +236,7 @@ impl Proxy {
     }
 
     /// Adds to `pushes` the limit updates that are due, because earlier ones would expire or are no longer correct.
-    /// Drops keys that the proxy has forgotten. Call it several times a second.
+    /// Drops keys that the proxy has forgotten. Call this method several times a second.
     pub fn due(&mut self, throttle: &Throttle, moment: Moment, pushes: &mut Vec<LimitPush>) {
         let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
         let (policy, mut keys) = (throttle.policy(), 0);
@@ -335,8 +335,8 @@ impl ProxyCount {
         self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment.now)
     }
 
-    /// Whether its limit update still matters: there were requests recently, the bucket is not full, or the key is
-    /// refused.
+    /// Whether the key's limit update still matters: there were requests recently, the bucket is not full, or the key
+    /// is refused.
     fn is_still_pushed(&self, moment: Moment) -> bool {
         let now = moment.now;
         now.since(self.seen) < IDLE || self.clock > now || self.is_refused(now)
@@ -348,7 +348,7 @@ impl ProxyCount {
     }
 }
 
-/// The SLOs of a key. None: it has too few values, or the key of its SLO has other fields than the table.
+/// The SLOs of a key. None if the key has too few values, or if its SLO's key has different fields from the table.
 fn cases<'p>(policy: &'p Policy, pair: &Pair, key: &[u8]) -> Option<Cases<'p>> {
     let request = request(pair, key)?;
     let cases = policy.cases(&request);
@@ -367,7 +367,7 @@ fn request<'k>(pair: &'k Pair, key: &'k [u8]) -> Option<Request<'k>> {
     Some(request)
 }
 
-/// The decision that a proxy has made for the last of these requests, unless it passed at once.
+/// The decision that a proxy has made for the last of these requests, unless that request passed at once.
 fn throttled(case: &Case<'_>, proxy_limits: ProxyLimits, news: [u32; 2], now: Timestamp) -> Option<Decision> {
     let [admitted, denied] = news;
     let verdict = match proxy_limits {

@@ -28,8 +28,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The pair of a counting table. `first` holds the fields of the pair whose table names list none. None: the table
-    /// is not one of slowlane's.
+    /// The pair of a counting table. `first` holds the fields of the pair whose table names list no fields. None if the
+    /// table is not one of slowlane's.
     ///
     /// ```
     /// use slowlane_core::peers::Pair;
@@ -59,12 +59,12 @@ impl Pair {
         format!("{LIMITS}{}", self.suffix)
     }
 
-    /// The names of the key's fields. Empty: all requests share one key.
+    /// The names of the key's fields. Empty if all requests share one key.
     pub fn fields(&self) -> &[String] {
         &self.fields
     }
 
-    /// The fields of a key with their values. None: the key has too few values.
+    /// The fields of a key with their values. None if the key has too few values.
     pub fn values<'k>(&'k self, key: &'k [u8]) -> Option<impl Iterator<Item = (&'k [u8], &'k [u8])>> {
         let values = key.splitn(self.fields.len().max(1), |&byte| byte == IN_KEY);
         let count = key.iter().filter(|&&byte| byte == IN_KEY).count() + 1;

@@ -9,7 +9,7 @@ use crate::throttle::{Paced, ProxyLimits};
 /// are in microseconds, and X is modulo 2^32.
 pub type Numbers = [u64; 4];
 
-/// The longest time that a key's clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell future from past.
+/// The longest time that a key's clock may be ahead. From 2^31 us (2147 s) on, HAProxy cannot tell future from past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
 /// The age of X for a full bucket. Such an X stays in the past for the lifetime of a limit, even if the clocks of two
@@ -22,7 +22,7 @@ const UNLIMITED: u64 = 1;
 /// With a slot of 0, this value in place of tau means that the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits in a form that a proxy can enforce. For a bucket that does not fit its clock, it must query slowlane.
+/// The limits in a form that a proxy can enforce: if a bucket does not fit its clock, the proxy must query slowlane.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,
@@ -31,7 +31,7 @@ pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
 }
 
 /// The columns of the table for a key with limits that a proxy can enforce. `limits` is None if the key of its SLO has
-/// other fields than the table. `wall` is the time of the wall clock at `now`, since 1970.
+/// different fields from the table. `wall` is the time of the wall clock at `now`, since 1970.
 ///
 /// Slots are rounded down, but to at least a microsecond. The proxy alone is then slightly too fast, and X, which is
 /// exact, corrects it.
@@ -56,7 +56,7 @@ pub fn numbers(limits: Option<ProxyLimits>, now: Timestamp, wall: Duration) -> N
         Some(ProxyLimits::Refused(until)) => [1, 0, 0, on_clock(wall + ahead(until))],
         Some(ProxyLimits::Paced(Paced { slot, burst, max_delay, tat })) => {
             let [slot_us, tau_us, delay_us] = [slot, burst, max_delay].map(|time| time.as_micros() as u64);
-            // The X of a full bucket is long ago.
+            // The X of a full bucket lies far in the past.
             let x = if tat <= now { wall.saturating_sub(LONG_AGO) } else { wall + ahead(tat) };
             [slot_us.max(1), tau_us, tau_us + delay_us, on_clock(x)]
         }

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::snapshot::{SnapshotHead, SnapshotPart};
 
-/// The version of the layout. It changes with every type that a part contains, and with the meaning of a law's state.
+/// The version of the layout. It changes with any type that a part contains, and with the meaning of a law's state.
 pub const VERSION: u16 = 6;
 
 /// The oldest layout that is still read: it has no notes, and no reservations of work.
@@ -24,8 +24,8 @@ const OLDEST_READ: u16 = 3;
 /// The first layout in which the checksum of the first frame includes the version.
 const SEALS_VERSION: u16 = 6;
 
-/// The maximum size of a payload. The largest is an auxiliary state of 512 KiB, whose 8-byte numbers take up to ten
-/// bytes each.
+/// The maximum size of a payload. The largest payload is an auxiliary state of 512 KiB, whose 8-byte numbers take up to
+/// ten bytes each.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const NAME: &[u8; 14] = b"slowlane state";
@@ -163,7 +163,7 @@ impl<R: Read> Parts<R> {
     }
 
     /// Reads to the end, to check that the snapshot is complete. Only the last part is decoded: checksums cover the
-    /// others.
+    /// other parts.
     ///
     /// # Errors
     /// The snapshot is incomplete or damaged, or cannot be read.
@@ -184,8 +184,8 @@ impl<R: Read> Parts<R> {
     }
 }
 
-/// The seed of the checksum of a frame: its number, or for the first frame, since layout 6, the version in the upper
-/// half.
+/// The seed of a frame's checksum: the number of the frame or, for the first frame since layout 6, the version in the
+/// upper half.
 fn seed(number: u64, version: u16) -> u64 {
     let is_sealed = number == 0 && version >= SEALS_VERSION;
     if is_sealed { u64::from(version) << 32 } else { number }

@@ -1,11 +1,11 @@
 //! The snapshot: the state that survives a restart, as the parts of a file.
 //!
 //! ```text
-//! Throttle ─▶ save ─▶ SnapshotPart, … ─▶ PartWriter ─▶ bytes       every few seconds, and at the end
-//! bytes ─▶ Parts ─▶ SnapshotPart, … ─▶ restore ─▶ Throttle     at the start
+//! Throttle ─▶ save ─▶ SnapshotPart, … ─▶ PartWriter ─▶ bytes       every few seconds, and at shutdown
+//! bytes ─▶ Parts ─▶ SnapshotPart, … ─▶ restore ─▶ Throttle     at startup
 //! ```
-//! Each part has a checksum, and the last one counts the others. [`Parts::check`] thus detects a file that is truncated
-//! or changed in a single bit; call it before restoring the first row.
+//! Each part has a checksum, and the last part counts the others. [`Parts::check`] thus detects a file that is
+//! truncated or changed in even a single bit; call `check` before restoring the first row.
 
 mod frames;
 mod parts;

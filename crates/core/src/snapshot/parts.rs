@@ -10,7 +10,7 @@ use crate::law::AuxState;
 use crate::table::Entry;
 use crate::throttle::Block;
 
-/// A part of a snapshot. The first is the head, the last the end.
+/// A part of a snapshot. The first part is the head, and the last part is the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum SnapshotPart {
     Head(SnapshotHead),
@@ -18,7 +18,7 @@ pub(super) enum SnapshotPart {
     /// The auxiliary state or the tickets of a key, and the moment at which they expire.
     AuxState(Key, Timestamp, AuxState),
     Blocks(Vec<Block>),
-    /// The number of parts before it.
+    /// The number of parts before this one.
     End(u64),
     /// Keys to drop before the following parts set their current state.
     Gone(Vec<Key>),

@@ -1,4 +1,4 @@
-//! Restoring the parts of a snapshot into a throttle, whose clock continues from the snapshot's.
+//! Restoring the parts of a snapshot into a throttle, whose clock continues from that of the snapshot.
 
 use std::io::Read;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Restored {
     pub notes: Vec<Vec<u8>>,
 }
 
-/// Restores a snapshot into a throttle. Items that have expired since the snapshot are dropped. `keys`: whether the
+/// Restores a snapshot into a throttle. Items that have expired since the snapshot are dropped. `keys` is whether the
 /// snapshot's keys were made with the secret of this throttle; if not, only notes and blocks by fields are restored.
 ///
 /// # Errors
@@ -78,12 +78,12 @@ pub fn restore(
 /// wrong.
 const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
-/// The moment at which the clock of a process starts, if it continues from a snapshot. `wall` is the current time of
-/// the wall clock. `wall_then` and `saved_at` are the moment of the snapshot, on the wall clock and on the process's.
+/// The moment at which a process's clock starts, if it continues from a snapshot. `wall` is the current time of the
+/// wall clock. `wall_then` and `saved_at` are the moment of the snapshot, on the wall clock and on the process's clock.
 ///
-/// The time in between counts, and the clock never goes back: entries would otherwise contain moments in the future.
-/// If the wall clock was set forward, the clock follows it; counts then seem older than they are, and no key gets
-/// less. If it was set back, the clock continues from the snapshot, ahead of the wall clock.
+/// The time in between counts, and the clock never goes back: entries would otherwise contain moments in the future. If
+/// the wall clock was set forward, the process's clock follows it; counts then seem older than they are, and no key
+/// gets less. If the wall clock was set back, the process's clock continues from the snapshot, ahead of the wall clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,7 +100,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 /// ```
 ///
 /// # Errors
-/// The snapshot is ahead of a wall clock that has been set, by more than a day. The error is the difference.
+/// The snapshot is more than a day ahead of a wall clock that has been set. The error is the difference.
 pub fn resumed(wall: Duration, saved_at: Timestamp, wall_then: Duration) -> Result<Timestamp, Duration> {
     let went_on = saved_at + wall.saturating_sub(wall_then);
     let ahead = went_on.since(Timestamp::default() + wall);

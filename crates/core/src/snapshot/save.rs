@@ -22,11 +22,11 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most a page, so no request waits
-/// longer than for `show table`.
+/// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most a page, so no request waits longer
+/// than it would for `show table`.
 ///
-/// An upgrade saves in steps: first all keys, without the blocks; then the keys that have `changed` since the step
-/// before, in their current state. The last step adds the `rest`: all blocks, and the notes of the caller.
+/// An upgrade saves in steps: first all keys, without the blocks; then the keys that have `changed` since the previous
+/// step, in their current state. The last step adds the `rest`: all blocks, and the notes of the caller.
 ///
 /// # Errors
 /// The errors of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.

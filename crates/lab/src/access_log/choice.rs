@@ -1,4 +1,4 @@
-//! Chooses the format of a log: a given one, or a known one that fits its first lines.
+//! Chooses the format of a log: a given format, or a known format that fits its first lines.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ const WRAPS_MAX: usize = 24;
 pub enum Choice {
     /// Any known format.
     Any,
-    /// Any known format with this word in its name, like `nginx`.
+    /// Any known format with this word in its name, such as `nginx`.
     Of(String),
     This(Format),
 }
@@ -27,7 +27,7 @@ pub enum Choice {
 pub(super) type LogKind = (Format, Wraps);
 
 impl Choice {
-    /// The format of a log that begins like this, if one fits, and a message about it for the operator.
+    /// The format of a log that begins like this, if a format fits, and a message about that for the operator.
     pub(super) fn made(&self, head: &[u8], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).take(LOOKED_AT).collect();
@@ -44,10 +44,10 @@ impl Choice {
         (kind, told)
     }
 
-    /// The format that fits the most lines completely. In a tie, or if none fits, the one that fits the most lines up
-    /// to its wanted items, then the one that knows the most JSON keys. Among equals, the most wraps win, because a
-    /// host at the start of a line would match a wrap too; then the first format. For JSON with unknown keys, also
-    /// returns the options to read it.
+    /// The format that fits the most lines completely. In a tie, or if no format fits, the format that fits the most
+    /// lines up to its wanted items; then the format that knows the most JSON keys. Among equals, the most wraps win,
+    /// because a host at the start of a line would also match a wrap; then the first format. For JSON with unknown
+    /// keys, also returns the options to read it.
     fn recognised(&self, lines: &[&[u8]], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let mappings: Vec<Mapping> =
             mappings.iter().filter(|mapping| mapping.is_structural()).cloned().collect();
@@ -88,13 +88,13 @@ impl Choice {
     }
 }
 
-/// The lines without these wraps. Lines that lack one of them are left out.
+/// The lines without these wraps. Lines that lack one of the wraps are left out.
 fn inside<'l>(wraps: &Wraps, lines: &[&'l [u8]]) -> Vec<Cow<'l, [u8]>> {
     let mut wraps = wraps.clone();
     lines.iter().filter_map(|line| wraps.strip(line).ok()).collect()
 }
 
-/// The combinations of wraps that these lines may have, those with the fewest wraps first.
+/// The combinations of wraps that these lines may have, fewest wraps first.
 fn all_wraps(lines: &[&[u8]]) -> Vec<Wraps> {
     let (mut all, mut at) = (vec![Wraps::default()], 0);
     while at < all.len().min(WRAPS_MAX) {

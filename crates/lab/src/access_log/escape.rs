@@ -9,15 +9,15 @@ pub(super) enum Escape {
     Hash,
     /// HAProxy's `url_enc`: `%22`.
     Percent,
-    /// nginx's default: `\x22`. JSON: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them escapes the
-    /// backslash too, so one way to read them is enough.
+    /// nginx's default: `\x22`. JSON: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. All three also escape the
+    /// backslash, so one way to read them is enough.
     Backslash,
     /// No escapes.
     None,
 }
 
 impl Escape {
-    /// Appends the bytes that a text stands for. An incomplete escape is kept as it is.
+    /// Appends the bytes that `text` stands for. An incomplete escape is kept as it is.
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
         let mark = match self {
             Escape::Hash => b'#',

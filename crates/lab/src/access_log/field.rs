@@ -8,8 +8,8 @@ use memchr::memchr;
 use crate::access_log::line::{Values, Wanted, find};
 use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
-/// A `--field` option, like `owner=%[var(txn.tenant)]`. It names a field and the source of its value: an item of the
-/// format, a JSON key like `.tenant.id`, or a constant for every request.
+/// A `--field` option, such as `owner=%[var(txn.tenant)]`. It names a field and the source of its value: an item of the
+/// format, a JSON key such as `.tenant.id`, or a constant for every request.
 ///
 /// ```
 /// use slowlane_lab::access_log::Mapping;
@@ -23,12 +23,12 @@ pub struct Mapping {
     /// The noun of an item, or the constant value.
     pub(super) from: String,
     is_item: bool,
-    /// For the field `source`: the number of the address that counts in a list, from the right.
+    /// For the field `source`: the number, from the right, of the address that counts in a list.
     pub forwarded: Option<NonZeroUsize>,
 }
 
 impl Mapping {
-    /// Whether its field is needed to read lines, even if the policy does not use it.
+    /// Whether the field is needed to read lines, even if the policy does not use it.
     pub fn is_structural(&self) -> bool {
         ["time", "source", "method"].contains(&&*self.field)
     }
@@ -61,11 +61,11 @@ pub(super) enum LogPart {
     Whole,
     /// One of the captures in `{a|b}`, numbered from 0.
     Capture(usize),
-    /// The method of the request line. The variants below are parts of the request line too, except `UriPath`.
+    /// The method of the request line. The variants below are also parts of the request line, except `UriPath`.
     Method,
     Uri,
     Path,
-    /// The path of an item that is a URI alone, without a request line.
+    /// The path of an item that is only a URI, without a request line.
     UriPath,
     /// The host of an absolute URI, which HTTP/2 and forward proxies send.
     Host,
@@ -73,13 +73,13 @@ pub(super) enum LogPart {
 }
 
 impl Origin {
-    /// None: the format does not have the item.
+    /// None if the format does not have the item.
     pub(super) fn new(noun: &str, part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let (number, item) = wanted.want(noun)?;
         Some(Origin::Item { number, part, escape: item.escape })
     }
 
-    /// The origin of a part of the request line. None: the format does not have it.
+    /// The origin of a part of the request line. None if the format does not have it.
     pub(super) fn of_request_line(part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let of_line = REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted));
         match part {
@@ -88,7 +88,7 @@ impl Origin {
         }
     }
 
-    /// The origin of a field: a value, an item of the format, or a part of one.
+    /// The origin of a field: a value, an item of the format, or a part of an item.
     pub(super) fn mapped(mapping: &Mapping, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let noun = mapping.from.as_str();
         if !mapping.is_item {
@@ -117,12 +117,12 @@ impl Origin {
         }
     }
 
-    /// The value as written in the line. None: it is missing, which proxies write as nothing or a hyphen.
+    /// The value as written in the line. None if it is missing, which proxies write as nothing or a hyphen.
     pub(super) fn text<'l>(&'l self, values: &Values<'l>) -> Option<&'l [u8]> {
         self.written(values).filter(|&value| !value.is_empty() && value != b"-")
     }
 
-    /// Appends the decoded value. False: it is missing.
+    /// Appends the decoded value. Returns false if it is missing.
     pub(super) fn append(&self, values: &Values<'_>, out: &mut Vec<u8>) -> bool {
         let Some(value) = self.text(values) else { return false };
         let value = &value[..value.len().min(4 * VALUE_BYTES_MAX)];
@@ -157,7 +157,7 @@ impl LogPart {
                 let scheme_bytes = find(b"://", &uri[..uri.len().min(16)])?;
                 let authority = &uri[scheme_bytes + 3..];
                 let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-                // In a truncated line the host may be incomplete.
+                // In a truncated line, the host may be incomplete.
                 let authority = &authority[..end.or(version.map(|_| authority.len()))?];
                 authority.rsplit(|&byte| byte == b'@').next()
             }
@@ -166,7 +166,7 @@ impl LogPart {
     }
 }
 
-/// The text before the first occurrence of a byte, and the text after it.
+/// The text before the first occurrence of a byte, and the text after that byte.
 fn split(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     let at = memchr(byte, text)?;
     Some((&text[..at], &text[at + 1..]))

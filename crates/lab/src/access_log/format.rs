@@ -15,7 +15,7 @@ pub enum Dialect {
     Json,
 }
 
-/// Items with literals between them. Two items are never adjacent, or their values could not be separated.
+/// Items with literals between them. Two items are never adjacent, because their values could not be separated.
 ///
 /// ```
 /// use slowlane_lab::access_log::{Dialect, Format};
@@ -25,25 +25,25 @@ pub enum Dialect {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// The name of a known format; the text of any other.
+    /// The name of a known format, or the text of any other format.
     pub name: String,
     pub dialect: Dialect,
     /// The literal before the first item.
     pub(super) before: String,
     pub items: Vec<Item>,
-    /// The number of quotes in its literals, if the proxy does not escape quotes that a client sends: a line with more
-    /// quotes is ambiguous.
+    /// The number of quotes in the literals, if the proxy does not escape quotes that a client sends: a line with more
+    /// quotes is then ambiguous.
     pub(super) quotes: Option<usize>,
 }
 
 /// A placeholder that the proxy replaces with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The proxy's name for it: `%ci`, `%[src]`, `$host`; without flags.
+    /// The proxy's name for the item, without flags: `%ci`, `%[src]`, `$host`.
     pub noun: String,
-    /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
+    /// The name that HAProxy 3.0 and later can give the item: `%(owner)[...]`.
     pub(super) label: Option<String>,
-    /// Its path in JSON, like `.request.host`. Otherwise empty.
+    /// The item's path in JSON, such as `.request.host`. Otherwise empty.
     pub(super) path: String,
     pub(super) shape: LogShape,
     pub(super) escape: Escape,
@@ -55,15 +55,15 @@ pub struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogShape {
     Text,
-    /// Text in quotes, or a number, which has none.
+    /// Text in quotes, or a number without quotes.
     Quoted,
     /// An IP address. An IPv6 address contains colons, and another colon may follow it.
     Address,
     /// nginx's list of values, one for each upstream server, separated by `, ` or ` : `.
     List,
-    /// HAProxy's captures, `{a|b}`. If there are none, the space after them is missing too.
+    /// HAProxy's captures, `{a|b}`. If there are none, the space after them is also missing.
     Captures,
-    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, like a user name that the client invents.
+    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, such as a user name that the client invents.
     BeforeTime,
     /// Digits or a hyphen.
     Number,
@@ -103,11 +103,11 @@ pub enum FormatError {
     NoMeasure,
 }
 
-/// The known formats and their names: the defaults of proxies and those of the shipped files, in the language of
+/// The known formats and their names: the defaults of proxies and the formats of the shipped files, in the language of
 /// HAProxy or nginx.
 const KNOWN: &str = include_str!("known.txt");
 
-/// The number of characters that an error repeats, from an unclosed bracket on.
+/// The number of characters that an error quotes, from an unclosed bracket on.
 const OPEN_CHARS_MAX: usize = 21;
 
 impl FormatError {
@@ -129,7 +129,7 @@ impl Format {
     /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
     ///
     /// # Errors
-    /// A text without items, or with items that are unknown, not closed, or adjacent.
+    /// The text has no items, or its items are unknown, not closed, or adjacent.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let (escape, text) = directive(text);
         let dialect = Dialect::of(&text);
@@ -153,7 +153,7 @@ impl Format {
                     literal.push(next);
                     (None, &behind[next.len_utf8()..])
                 }
-                // HAProxy merges spaces and drops those at the start.
+                // HAProxy merges spaces and drops leading ones.
                 (Dialect::Haproxy, ' ', _) if is_start || literal.ends_with(' ') => (None, behind),
                 _ => {
                     literal.push(letter);
@@ -189,7 +189,7 @@ impl Format {
         Ok(Format { name: text, dialect, before, items, quotes: is_raw.then_some(quotes) })
     }
 
-    /// Reads a text that is a single item.
+    /// Reads text that is a single item.
     pub(super) fn item(text: &str) -> Result<Item, FormatError> {
         let Format { before, items, .. } = Format::parse(text)?;
         match items.as_slice() {
@@ -214,7 +214,7 @@ impl Item {
 }
 
 impl Dialect {
-    /// The dialect with more items in the text, since each may use the other's sign in a literal.
+    /// The dialect with more items in the text, because each may use the other's sign in a literal.
     fn of(text: &str) -> Dialect {
         let count = |sign: char, opens: &[char]| {
             let starts = text.match_indices(sign).filter_map(|(at, _)| text[at + 1..].chars().next());
@@ -228,8 +228,8 @@ impl Dialect {
     }
 }
 
-/// Takes a format out of `log-format "..."` or `log_format name escape=json '...' '...';`. Returns a text without such
-/// a directive unchanged.
+/// Extracts a format from `log-format "..."` or `log_format name escape=json '...' '...';`. Returns text without such a
+/// directive unchanged.
 fn directive(text: &str) -> (Escape, String) {
     let text = text.trim();
     let text = match text.strip_prefix("log_format ").map(str::trim_start) {
@@ -246,7 +246,7 @@ fn directive(text: &str) -> (Escape, String) {
     (escape, strings.unwrap_or_else(|| text.to_owned()))
 }
 
-/// The joined text of one or more strings in quotes. None: there is text outside quotes, or a quote is not closed.
+/// The joined text of one or more strings in quotes. None if there is text outside quotes, or a quote is not closed.
 ///
 /// Only the quote itself is unescaped: the format has other uses for a backslash.
 fn unquoted(text: &str) -> Option<String> {
@@ -270,7 +270,7 @@ fn unquoted(text: &str) -> Option<String> {
     Some(joined)
 }
 
-/// nginx's `name` or `{name}`, after its `$`, and the text after it. None: the brace is not closed.
+/// nginx's `name` or `{name}`, after its `$`, and the text after it. None if the brace is not closed.
 fn nginx_name(text: &str) -> Option<(&str, &str)> {
     match text.starts_with('{') {
         true => enclosed(text, '{', '}'),
@@ -278,7 +278,7 @@ fn nginx_name(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The text between brackets, if `text` begins with `open`, and the text after them. None: the bracket is not closed.
+/// The text between brackets, if `text` begins with `open`, and the text after them. None if the bracket is not closed.
 fn enclosed(text: &str, open: char, close: char) -> Option<(&str, &str)> {
     text.strip_prefix(open).map_or(Some(("", text)), |inside| inside.split_once(close))
 }
@@ -306,8 +306,8 @@ const NAMES: &str = "o OG Bi Bp B CC CS H ID ST T Ta Tc Th Ti Tl Tq Tr TR Td Ts 
 const ENCODED: &[&str] = &["r", "HP", "HPO", "HQ", "HU", "hr", "hs", "hrl", "hsl"];
 
 impl Word<'_> {
-    /// Reads an item (HAProxy's configuration.txt, section 8.2.6), and returns the text after it too. None: a bracket
-    /// is not closed.
+    /// Reads an item (HAProxy's configuration.txt, section 8.2.6), and also returns the text after it. None if a
+    /// bracket is not closed.
     fn read(text: &str) -> Option<(Word<'_>, &str)> {
         let (label, text) = enclosed(text, '(', ')')?;
         let (flags, text) = enclosed(text, '{', '}')?;
@@ -325,7 +325,7 @@ impl Word<'_> {
         Some((Word { label, flags, noun }, rest))
     }
 
-    /// Whether `on` is the last of two opposite flags. None: neither is given.
+    /// Whether `on` is the last of two opposite flags. None if neither is given.
     fn flag(&self, on: &str, off: &str) -> Option<bool> {
         let last = self.flags.split(',').rfind(|&flag| flag == on || flag == off)?;
         Some(last == on)

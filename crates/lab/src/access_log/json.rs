@@ -10,15 +10,15 @@ use crate::access_log::Escape;
 use crate::access_log::format::{Dialect, Format, ITEMS_MAX, Item};
 use crate::access_log::times::TimeForm;
 
-/// The maximum depth of values: deeper ones are refused. Proxies write at most 3 levels, for the values of a header.
+/// The maximum depth of values: deeper values are refused. Proxies write at most 3 levels, for the values of a header.
 const DEPTH_MAX: usize = 16;
 
 /// The known formats: their names, their keys, and the item that each key stands for. If several keys stand for one
 /// item, the most frequent key counts.
 const KNOWN: &str = include_str!("known_json.txt");
 
-/// Calls `each` with the path, like `.request.host`, and the text of every value. Of a list, only the first value
-/// counts. None: the text is not one whole JSON object.
+/// Calls `each` with the path, such as `.request.host`, and the text of every value. In a list, only the first value
+/// counts. None if the text is not one whole JSON object.
 pub(super) fn walk<'l>(text: &'l [u8], each: &mut dyn FnMut(&[u8], &'l [u8])) -> Option<()> {
     let mut walk = Walk { rest: text, path: Vec::with_capacity(64), each };
     walk.take(b'{')?;
@@ -33,7 +33,7 @@ struct Walk<'l, 'e> {
 }
 
 impl<'l> Walk<'l, '_> {
-    /// Takes this byte, after any blanks. None: another byte is next.
+    /// Takes this byte, after any blanks. None if a different byte is next.
     fn take(&mut self, byte: u8) -> Option<()> {
         self.rest = self.rest.trim_ascii_start().strip_prefix(&[byte])?;
         Some(())
@@ -87,7 +87,7 @@ impl<'l> Walk<'l, '_> {
         }
     }
 
-    /// A number or a word. Formats like `"bytes":%B` write a hyphen, too.
+    /// A number or a word. Formats like `"bytes":%B` can also write a hyphen.
     fn scalar(&mut self) -> Option<&'l [u8]> {
         let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._".contains(byte);
         let text = self.rest.trim_ascii_start();
@@ -97,7 +97,7 @@ impl<'l> Walk<'l, '_> {
     }
 }
 
-/// Whether a value looks like that of a field.
+/// Whether a value looks like the value of a field.
 type IsFit = fn(&[u8]) -> bool;
 
 /// The fields for which options are proposed, with the test for their values.
@@ -116,7 +116,7 @@ const FIELDS: [(&str, IsFit); 4] = [
     }),
 ];
 
-/// The keys of the first lines of a log with their values, the most frequent first.
+/// The keys of the first lines of a log with their values, most frequent first.
 pub(super) struct Leaves<'l>(Vec<(String, Vec<&'l [u8]>)>);
 
 impl<'l> Leaves<'l> {
@@ -137,7 +137,7 @@ impl<'l> Leaves<'l> {
         Leaves(leaves)
     }
 
-    /// The formats that these keys may be.
+    /// The formats to which these keys may belong.
     pub(super) fn formats(&self) -> impl Iterator<Item = Format> {
         KNOWN.lines().filter(|_| !self.0.is_empty()).map(|line| {
             let (name, keys) = line.split_once('|').expect("a known format has a name");
@@ -145,7 +145,7 @@ impl<'l> Leaves<'l> {
         })
     }
 
-    /// A format in which every key is an item, under the proxy's name for it or else under its own.
+    /// A format in which every key is an item, under the proxy's name for the item, or else under its own name.
     fn format(&self, name: &str, keys: &str) -> Format {
         let item = |(path, _): &(String, _)| Item {
             path: path.clone(),
@@ -165,7 +165,7 @@ impl<'l> Leaves<'l> {
         Format { name: name.to_owned(), dialect: Dialect::Json, before: String::new(), items, quotes: None }
     }
 
-    /// The `--field` options with which these keys could be read. None: no value looks like a time.
+    /// The `--field` options with which these keys could be read. None if no value looks like a time.
     pub(super) fn proposal(&self) -> Option<String> {
         let option = |(field, is_fit): &(&str, IsFit)| {
             let fit = self.0.iter().find(|(_, values)| values.iter().all(|value| is_fit(value)))?;

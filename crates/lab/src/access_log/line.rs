@@ -13,7 +13,7 @@ use crate::access_log::Escape;
 use crate::access_log::format::{Dialect, Format, ITEMS_MAX, Item, LogShape, REQUEST_LINES};
 use crate::access_log::json;
 
-/// The values of a line, by the number of their item, up to the first that does not fit. None: the item wrote nothing.
+/// The values of a line, by item number, up to the first that does not fit. None if the item wrote nothing.
 #[derive(Debug)]
 pub(super) struct Values<'l> {
     pub(super) list: [Option<&'l [u8]>; ITEMS_MAX],
@@ -43,7 +43,7 @@ impl<'f> Wanted<'f> {
         Wanted { format, reach: 0 }
     }
 
-    /// Marks an item as wanted, and returns it with its number. None: the format does not have it.
+    /// Marks an item as wanted, and returns it with its number. None if the format does not have it.
     pub(super) fn want(&mut self, noun: &str) -> Option<(usize, &'f Item)> {
         let is_it = |item: &Item| item.noun == noun || item.path == noun;
         let number = self.format.items.iter().position(is_it)?;
@@ -70,16 +70,16 @@ pub(super) enum ParseError {
     Twice(usize),
     NoTime,
     NoAddress,
-    /// The client is a list of addresses, and no `--forwarded` option says which one counts.
+    /// The client is a list of addresses, and no `--forwarded` option says which address counts.
     List,
-    /// The list of addresses is shorter than the number of the one that counts.
+    /// The list of addresses is too short to contain the address that counts.
     ShortList,
     NoClient,
     /// The client sent no valid request, so a proxy would not query slowlane about it.
     NoRequest,
     TooLong,
     Binary,
-    /// The line lacks a wrap that the others have.
+    /// The line lacks a wrap that the other lines have.
     NoWrap(&'static str),
     /// The line is another field of the journal, not a proxy's line.
     NoProxyLine,
@@ -88,8 +88,8 @@ pub(super) enum ParseError {
 impl Format {
     /// The values of a line.
     ///
-    /// `needed`: the number of items that the line must have. None: it must fit to its end, which distinguishes similar
-    /// formats.
+    /// `needed` is the number of items that the line must have. None if the line must fit to its end, which
+    /// distinguishes similar formats.
     pub(super) fn take_apart<'l>(
         &self,
         line: &'l [u8],
@@ -154,7 +154,7 @@ impl Format {
 }
 
 impl Item {
-    /// The value at the start of a text, and the text after it. None: its end is missing.
+    /// The value at the start of `text`, and the text after it. None if the value's end is missing.
     fn value<'l>(&self, text: &'l [u8]) -> Option<(Option<&'l [u8]>, &'l [u8])> {
         let after = self.after.as_bytes();
         let (value, behind) = match self.shape {
@@ -201,8 +201,8 @@ fn quoted<'l>(text: &'l [u8], after: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
     Some((&text[..quote], &text[quote + 1..]))
 }
 
-/// The length of the text before the only time like `[06/Feb/2009:12:14:14 +0000] "`. None: there is none, or a client
-/// has written one more.
+/// The length of the text before the only time like `[06/Feb/2009:12:14:14 +0000] "`. None if there is no such time, or
+/// if a client has written another.
 fn before_time_bytes(text: &[u8]) -> Option<usize> {
     const TIME_BYTES: usize = "[06/Feb/2009:12:14:14 +0000".len();
     let is_time = |&at: &usize| text.get(at + TIME_BYTES..).is_some_and(|rest| rest.starts_with(b"] \""));
@@ -237,7 +237,7 @@ fn captures(text: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     Some((Some(value), behind.strip_prefix(close)?))
 }
 
-/// The position of a literal in a text.
+/// The position of a literal in `text`.
 ///
 /// This runs for each item of each line, mostly over a few bytes: any prepared searcher would take longer to start.
 pub(super) fn find(literal: &[u8], text: &[u8]) -> Option<usize> {

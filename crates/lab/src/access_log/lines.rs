@@ -30,7 +30,7 @@ const MAGIC_BYTES: u64 = 6;
 /// ```
 pub struct Lines<'r> {
     input: BufReader<Box<dyn Read + 'r>>,
-    /// The name of its compression, like `gzip`.
+    /// The name of the log's compression, such as `gzip`.
     compression: Option<&'static str>,
     /// The start of the log.
     head: Vec<u8>,
@@ -123,7 +123,7 @@ fn reason(error: &io::Error, compression: Option<&str>) -> String {
     }
 }
 
-/// The text of one or more frames of zstd. A frame whose window is larger than 100 MiB is refused.
+/// The text of one or more zstd frames. A frame whose window is larger than 100 MiB is refused.
 struct Zstd<R> {
     input: BufReader<R>,
     frame: FrameDecoder,

@@ -11,8 +11,8 @@ use crate::access_log::{Choice, Lines, LogPlan, LogRecord, Mapping, Measure, Par
 /// The maximum number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
 
-/// The maximum number of kinds of fault that are counted separately. Faults of further kinds are counted with the last
-/// of them.
+/// The maximum number of kinds of fault that are counted separately. Faults of any other kind are counted with the last
+/// of these kinds.
 const KINDS_MAX: usize = 64;
 
 /// A log that is being read.
@@ -20,13 +20,13 @@ pub(crate) struct Log {
     pub(crate) name: String,
     number: u32,
     pub(crate) lines: Lines<'static>,
-    /// None: no known format fits its lines.
+    /// None if no known format fits its lines.
     pub(crate) plan: Option<LogPlan>,
     requests: u64,
     errors: Vec<(ParseError, Faulty)>,
     is_empty: bool,
     last_ns: u64,
-    /// The time that the log has reached: a single line far ahead of the others does not move it. It never goes back.
+    /// The time that the log has reached. It never goes back, and a single line far ahead of others does not move it.
     pub(crate) come_to_ns: u64,
     clock: LogClock,
     told: Option<String>,
@@ -51,7 +51,7 @@ const HOUR_NS: u64 = 3_600 * 1_000_000_000;
 const BACK_NS: u64 = HOUR_NS / 4;
 
 /// This many consecutive lines that are behind, each no earlier than the one before, mean that the clock went back. A
-/// single one may come from a long request.
+/// single such line may come from a long request.
 const BEHIND: u8 = 3;
 
 impl LogClock {
@@ -73,7 +73,7 @@ impl LogClock {
     }
 }
 
-/// The number of lines with a fault, and the numbers of the first few.
+/// The number of lines with a fault, and the numbers of the first few of these lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faulty {
     /// The text of the fault. Empty until the whole log is read.
@@ -91,7 +91,7 @@ pub struct Faulty {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogOutcome {
     pub name: String,
-    /// None: no known format fits.
+    /// None if no known format fits.
     pub format: Option<String>,
     /// A message about the recognised format, for the operator.
     #[serde(skip)]
@@ -100,7 +100,7 @@ pub struct LogOutcome {
     pub is_empty: bool,
     pub lines: u64,
     pub requests: u64,
-    /// Why lines are not requests, the most frequent reason first.
+    /// Why lines are not requests, most frequent reason first.
     #[serde(rename = "not_replayed")]
     pub errors: Vec<Faulty>,
     /// The reason why the log could not be read to its end.
@@ -168,7 +168,7 @@ impl Log {
         }
     }
 
-    /// Reads up to the next request. False: there is none.
+    /// Reads up to the next request. Returns false if there is none.
     pub(crate) fn next(&mut self, record: &mut LogRecord) -> bool {
         let Some(plan) = &mut self.plan else {
             // The lines must be read to be counted as unusable.

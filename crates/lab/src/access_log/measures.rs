@@ -1,4 +1,4 @@
-//! The measures of a request's work in a line: seconds of the application, bytes sent, a cost.
+//! The measures of a request's work in a line: seconds of the application's time, bytes sent, or a cost.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use crate::access_log::line::{Values, Wanted};
 use crate::access_log::times::parts;
 use crate::access_log::{FormatError, PlanError};
 
-/// A `--measure` option, like `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that has it.
+/// A `--measure` option, such as `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measure(Mapping);
 
@@ -25,7 +25,7 @@ impl FromStr for Measure {
     }
 }
 
-/// The items of each measure, the best first. For seconds, the application's time alone comes before items that include
+/// The items of each measure, best first. For seconds, the application's time alone comes before items that include
 /// more. The third element names the times before the application, which are subtracted if the line has them. For
 /// bytes, only the last item excludes headers.
 const KNOWN: [(&str, &str, &[&str]); 13] = [
@@ -56,12 +56,12 @@ struct MeasurePlace {
     is_known: bool,
     /// The items whose times are subtracted.
     before: Vec<usize>,
-    /// The number of time units in a second, like 1000 for milliseconds. 1 for bytes and costs.
+    /// The number of time units in a second, such as 1000 for milliseconds. 1 for bytes and costs.
     parts: u64,
 }
 
 impl Measures {
-    /// The given items, and otherwise the best ones of the format.
+    /// The given items or, for a measure without one, the best item of the format.
     pub(super) fn new(given: &[Measure], wanted: &mut Wanted<'_>) -> Result<Measures, PlanError> {
         let mut measures = Measures::default();
         for (place, name) in measures.0.iter_mut().zip(NAMES) {

@@ -1,4 +1,4 @@
-//! Reading access logs: lines of proxies become requests.
+//! Reads access logs: the log lines of proxies become requests.
 //!
 //! ```text
 //!  bytes ─lines─▶ Line ─wraps─▶ Line ─line, json─▶ Values ─plan─▶ LogRecord

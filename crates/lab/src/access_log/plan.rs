@@ -45,19 +45,19 @@ pub(crate) struct LogPlan {
     pub(super) format: Format,
     pub(crate) times: Times,
     source: Option<usize>,
-    /// The item that the operator has named for the source, and the number of the address that counts in a list, from
-    /// the right.
+    /// The item that the operator has named for the source, and the number, from the right, of the address that counts
+    /// in a list.
     mapped_source: Option<(Origin, Option<NonZeroUsize>)>,
     /// Whether the policy uses the source.
     needs_source: bool,
     method: Option<Origin>,
-    /// The names of the fields, without the source, and the origins of each in order of preference.
+    /// The names of the fields, except the source, and the origins of each in order of preference.
     pub(crate) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
     measures: Measures,
     /// The number of items that a line must have to be a request. Any items of measures after these are optional.
     needed: usize,
-    /// The wraps of its lines.
+    /// The wraps of the log's lines.
     pub(super) wraps: Wraps,
 }
 
@@ -151,20 +151,20 @@ impl LogPlan {
         Ok(self)
     }
 
-    /// Whether its lines carry a field.
+    /// Whether the log's lines carry a field.
     pub(crate) fn has(&self, field: &str) -> bool {
         field == "source" && (self.source.is_some() || self.mapped_source.is_some())
             || self.names.iter().any(|name| name == field)
     }
 
-    /// Whether its lines carry the website only in request lines with an absolute URI.
+    /// Whether the log's lines carry the website only in request lines with an absolute URI.
     pub(crate) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
         let is_host = |from: &Origin| matches!(from, Origin::Item { part: LogPart::Host, .. });
         place.is_some_and(|place| self.origins[place].iter().all(is_host))
     }
 
-    /// Reads a line into a record. `is_whole`: the line must fit to its end.
+    /// Reads a line into a record. If `is_whole`, the line must fit to its end.
     pub(super) fn read(
         &mut self,
         line: &[u8],
@@ -253,7 +253,7 @@ fn is_token(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
-/// The address of the client. None: the request came over a Unix socket.
+/// The address of the client. None if the request came over a Unix socket.
 fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     if text == b"-" || text.starts_with(b"unix") {
         return Ok(None);
@@ -261,7 +261,7 @@ fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     peer(text).map(Some).ok_or(ParseError::NoAddress)
 }
 
-/// The client in an item that the operator has named: an address, or the address of a list that counts, numbered from
+/// The client in an item that the operator has named: an address, or the address that counts in a list, numbered from
 /// the right.
 fn client(text: &[u8], forwarded: Option<NonZeroUsize>) -> Result<IpAddr, ParseError> {
     let Some(number) = forwarded else {

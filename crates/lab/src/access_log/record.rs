@@ -12,24 +12,24 @@ pub(crate) const FIELDS_MAX: usize = 16;
 /// Longer values are cut. No legitimate value of a key is this long.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_024;
 
-/// Larger buffers are not kept for reuse: up to 262144 records may be held at once.
+/// Larger buffers are not kept for reuse, because up to 262144 records may be held at once.
 pub(crate) const KEPT_BYTES_MAX: usize = 256;
 
-/// The time and the fields of a request. Its memory is reused for the next one.
+/// The time and the fields of a request. The memory is reused for the next request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogRecord {
     /// The time of the request, in nanoseconds since 1970.
     pub(crate) at_ns: u64,
-    /// The time until its answer, if the log has it.
+    /// The time until the answer, if the log has it.
     pub(crate) took_ns: Option<u64>,
-    /// Its work, as far as the log has it.
+    /// The request's work, as far as the log has it.
     pub(crate) ending: Ending,
-    /// The number of the log that it comes from, whose plan names its fields.
+    /// The number of the log that the request comes from, whose plan names the fields.
     pub(crate) log: u32,
     pub(crate) source: Option<IpAddr>,
     /// The values of the other fields, concatenated.
     pub(crate) bytes: Vec<u8>,
-    /// The end of each value. None: the log has no value for the field.
+    /// The end of each value. None if the log has no value for the field.
     pub(crate) ends: [Option<NonZeroU16>; FIELDS_MAX],
 }
 

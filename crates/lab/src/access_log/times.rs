@@ -14,7 +14,7 @@ pub(super) enum TimeForm {
     Iso8601,
     /// A decimal number of units, of this many nanoseconds each: `1233922454.655`.
     Decimal(u64),
-    /// Any of these. The unit of a number follows from its size.
+    /// Any of these forms. The unit of a number follows from its size.
     Any,
 }
 
@@ -23,7 +23,7 @@ const SECONDS: TimeForm = TimeForm::Decimal(SECOND_NS);
 const MILLISECONDS: TimeForm = TimeForm::Decimal(1_000_000);
 const MICROSECONDS: TimeForm = TimeForm::Decimal(1_000);
 
-/// Items with a time, the best first: the time of the request, of its connection, of its answer.
+/// Items with a time, best first: the time of the request, of its connection, of its answer.
 const TIMES: &[(&str, TimeForm)] = &[
     ("%tr", TimeForm::Clf),
     ("%trg", TimeForm::Clf),
@@ -49,10 +49,10 @@ const TIMES: &[(&str, TimeForm)] = &[
     ("$start_local", TimeForm::Clf),
 ];
 
-/// Items with the duration; those without the connection's idle time come first.
+/// Items with the duration; items without the connection's idle time come first.
 const DURATIONS: [&str; 6] = ["%Ta", "%Tu", "%Tt", "$request_time", "$request_ms", "$request_ns"];
 
-/// The number of a duration item's units in a second, like 1000 for milliseconds.
+/// The number of a duration item's units in a second, such as 1000 for milliseconds.
 pub(super) fn parts(noun: &str) -> u64 {
     match noun {
         _ if noun.starts_with("%T") || noun.ends_with("_ms") => 1_000,
@@ -78,7 +78,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// `mapped`: the item that the operator has named. None: no item of the format holds a time.
+    /// `mapped` is the item that the operator has named. Returns None if no item of the format holds a time.
     pub(super) fn new(mapped: Option<&str>, wanted: &mut Wanted<'_>) -> Option<Times> {
         let mapped = mapped.map(|noun| (noun, TimeForm::Any));
         let (noun, item, form) = mapped
@@ -120,7 +120,7 @@ impl Times {
         self.is_fine |= at_ns % SECOND_NS != 0;
         let duration_ns = self.duration.and_then(|(item, unit_ns)| {
             let text = values.of(item)?;
-            // With `option logasap` HAProxy writes a `+` before the time so far.
+            // With `option logasap`, HAProxy writes a `+` before the time so far.
             decimal(text.strip_prefix(b"+").unwrap_or(text), unit_ns)
         });
         if self.is_of_end {

@@ -1,4 +1,4 @@
-//! Wraps: the text before or around a proxy's line, written by syslog, Kubernetes, Docker or the journal, or a ticket.
+//! Wraps: text before or around a proxy's line, written by syslog, Kubernetes, Docker or the journal, or a ticket.
 
 use std::borrow::Cow;
 
@@ -8,13 +8,13 @@ use serde::Deserialize;
 use crate::access_log::ParseError;
 use crate::access_log::line::find;
 
-/// The maximum length of a prefix, like that of a syslog daemon.
+/// The maximum length of a prefix, such as that of a syslog daemon.
 const PREFIX_BYTES_MAX: usize = 256;
 
 /// The mark of a message in UTF-8 (RFC 5424, section 6.4).
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Returns the text inside a wrap. None: the line does not have this wrap.
+/// Returns the text inside a wrap. None if the line does not have this wrap.
 type Strip = for<'l> fn(&'l [u8], &mut Piece) -> Option<Cow<'l, [u8]>>;
 
 /// The part of a line that a container runtime has written as a line of its own.
@@ -114,12 +114,12 @@ struct Envelope {
     message: Option<String>,
 }
 
-/// The wraps of a log, from the outside.
+/// The wraps of a log, outermost first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wraps {
-    /// Their indexes in the table `WRAPS`.
+    /// The indexes of the wraps in the table `WRAPS`.
     list: Vec<usize>,
-    /// For standard output and standard error: whether the last piece continues in the next one.
+    /// For standard output and standard error: whether the last piece continues in the next piece.
     is_open: [bool; 2],
 }
 
@@ -150,7 +150,7 @@ impl Wraps {
         }
     }
 
-    /// Their names: `, below CRI`.
+    /// The names of the wraps: `, below CRI`.
     pub(super) fn describe(&self) -> String {
         let mut names: Vec<&str> = self.list.iter().map(|&wrap| WRAPS[wrap].0).collect();
         names.dedup();

@@ -69,7 +69,7 @@ impl By {
         }
     }
 
-    /// Whether the lines of its map are addresses and networks.
+    /// Whether the lines of the type's map are addresses and networks.
     pub(super) fn is_by_address(&self) -> bool {
         self.looked_up() == "source"
     }
@@ -82,8 +82,8 @@ impl By {
         }
     }
 
-    /// The numbers of these types: fixed for the built-in ones, assigned for those that the operator has to declare. A
-    /// map has one SLO for a value, so each type needs its own map.
+    /// The numbers of these types: fixed for built-in types, assigned for types that the operator has to declare. A map
+    /// has one SLO for each value, so each type needs its own map.
     pub(super) fn digits(types: &[By]) -> Result<Vec<u16>, AdviseError> {
         let (mut own, mut maps) = (OWN_TYPES, HashMap::new());
         let mut digit = |by: &By| {
@@ -102,13 +102,13 @@ impl By {
         types.iter().map(&mut digit).collect()
     }
 
-    /// The name of the map. A map of expressions has another name than the built-in map of the field.
+    /// The name of the map. A map of expressions has a different name from the field's built-in map.
     fn map(&self, method: Method) -> String {
         let field = self.looked_up();
         if method == Method::Reg { format!("{field}-reg.map") } else { format!("{field}.map") }
     }
 
-    /// The lines of the map: one for each of these keys, or lines for every address if there are none.
+    /// The lines of the map: one for each of these keys or, if there are no keys, lines for every address.
     fn map_lines(id: u32, keys: &[String]) -> String {
         match keys {
             [] => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
@@ -158,12 +158,12 @@ impl By {
         self.policy(digit, &format!("{id} burst=1 rate=1/s"), Method::Reg, &By::map_lines(id, keys))
     }
 
-    /// The number of the SLO of a type.
+    /// The id of the SLO of a type.
     pub(super) fn id(digit: u16) -> u32 {
         u32::from(digit) * 1_000 + 1
     }
 
-    /// A policy with one SLO of the type, for the requests that a line of its map matches. All others are unlimited.
+    /// A policy with one SLO of the type, for requests that a line of its map matches. Other requests are unlimited.
     fn policy(&self, digit: u16, slo: &str, method: Method, lines: &str) -> Result<Policy, AdviseError> {
         let (field, fields) = (self.looked_up().to_owned(), self.fields().map(str::to_owned).collect());
         let method = if self.is_by_address() { Method::Ip } else { method };
@@ -181,7 +181,7 @@ fn is_plain(value: &str) -> bool {
     !value.contains([' ', '#', '*', '\\', '"', '\'']) && shown(value) == value
 }
 
-/// Longer values are matched by their beginning: the automaton of an expression is bounded.
+/// Longer values are matched by their beginning, because the automaton of an expression has a maximum size.
 const EXPRESSION_LETTERS_MAX: usize = 200;
 
 /// The regular expression for one value, written without blanks.

@@ -1,4 +1,4 @@
-//! The clients of one type, in bounded memory: the rates of each, the signs of a bot, and its largest debt at every rate.
+//! The clients of one type, in bounded memory: their rates, signs of a bot, and largest debts at every rate.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -81,7 +81,7 @@ pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
     texts.map(|text| text.parse().expect("a rate"))
 });
 
-/// A client that sends this many requests in each of this many consecutive minutes is a bot: people pause.
+/// A client that sends this many requests in each of this many consecutive minutes is a bot, because people pause.
 const STEADY_PER_MINUTE: u64 = 10;
 const STEADY_MINUTES: u64 = 30;
 
@@ -93,7 +93,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The figures of a client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
-    /// The fields of its key and their values, safe to show.
+    /// The fields of the client's key and their values, safe to show.
     pub(super) name: Box<str>,
     /// The value of the field that is looked up.
     pub(super) value: Box<[u8]>,
@@ -102,11 +102,11 @@ pub(super) struct Client {
     cost: u64,
     second: Peak,
     minute: Peak,
-    /// The last minute with many requests, and the number of consecutive such minutes: currently, and at most.
+    /// The last minute with many requests, and the current and the maximum number of consecutive such minutes.
     busy: u64,
     row: u64,
     row_max: u64,
-    /// The name of the bot, and the number of requests whose user agent named one.
+    /// The name of the bot, and the number of requests whose user agent named a bot.
     agent: Option<Box<str>>,
     named: u64,
     /// For a group of addresses: each bit stands for a 64th of all addresses, so no more bits are set than the group
@@ -115,7 +115,7 @@ pub(super) struct Client {
     debts: [Debt; 22],
 }
 
-/// The number of requests in a second or a minute: in the last one with requests, and in the busiest.
+/// The number of requests in a second or a minute: in the last period with requests, and in the busiest period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     at: u64,
@@ -166,12 +166,12 @@ impl Client {
         }
     }
 
-    /// The number of all requests, and of those in the busiest minute and second.
+    /// The number of requests: in total, in the busiest minute, and in the busiest second.
     pub(super) fn figures(&self) -> [u64; 3] {
         [self.requests, self.minute.most, self.second.most]
     }
 
-    /// The name of the bot, if most of its requests give one, or the label for a steady rate.
+    /// The name of the bot, if most of its requests give a name, or the label for a steady rate.
     pub(super) fn bot(&self) -> Option<&str> {
         match &self.agent {
             Some(agent) if self.named * 2 > self.requests => Some(agent),

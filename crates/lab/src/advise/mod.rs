@@ -6,7 +6,7 @@
 //!                                                                                     ▼
 //!  the same logs ──────────────────────────────────────────────────▶ replay ─▶ Proposal: who would have waited
 //! ```
-//! A client of a token bucket never waits if the burst covers its largest debt. For every rate of a list, a client's
+//! A client of a token bucket never waits if the burst covers its largest debt. For every rate in a list, a client's
 //! largest debt is kept, in the arithmetic of the law `pace`. The clients that would have waited come from the replay.
 
 mod by;
@@ -39,7 +39,7 @@ pub use report::report;
 /// Settings for the proposals, and for reading the logs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The types to propose an SLO for. Empty: each of source, website and owner that the logs carry.
+    /// The types to propose an SLO for. If empty: each of source, website and owner that the logs carry.
     pub by: Vec<By>,
     /// The percentage of the clients that must never wait.
     pub spare: f64,
@@ -89,12 +89,12 @@ pub enum AdviseError {
     UselessField(String),
 }
 
-/// Fields with the user agent: the one that `--field` names, and nginx's variable.
+/// Fields with the user agent: the field that `--field` names, and nginx's variable.
 const AGENTS: [&str; 2] = ["user_agent", "http_user_agent"];
 
-/// Measures the clients of the logs, proposes limits, and replays the logs under each. `open` opens the logs: first to
-/// measure the clients, then again for each replay. `progress` gets the number of lines read since the logs were last
-/// opened.
+/// Measures the clients of the logs, proposes limits, and replays the logs under each limit. `open` opens the logs:
+/// first to measure the clients, then again for each replay. `progress` gets the number of lines read since the logs
+/// were last opened.
 ///
 /// # Errors
 /// The errors of `open`; a format without a time; an option that is not used; or a type without clients to spare.

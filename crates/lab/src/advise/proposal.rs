@@ -17,10 +17,10 @@ use slowlane_core::throttle::Throttle;
 /// An SLO for one type, and the clients that it would have slowed down.
 #[derive(Clone, Debug, Serialize)]
 pub struct Proposal {
-    /// The fields of the type, like `source+website`.
+    /// The fields of the type, such as `source+website`.
     pub by: String,
     pub clients: usize,
-    /// Percentiles over the clients, like `p50`. Each of the counts is ranked by itself.
+    /// Percentiles over the clients, such as `p50`. Each count is ranked separately.
     pub quantiles: Vec<Busy>,
     /// The clients with the most requests.
     pub busiest: Vec<Busy>,
@@ -35,7 +35,7 @@ pub struct Proposal {
     pub lines: ProposedLines,
     /// The number of values that have no line in the map.
     pub values_left_out: usize,
-    /// The number of clients to be spared, and of those among them that never waited in the replay.
+    /// The number of clients to be spared, and how many of them never waited in the replay.
     pub to_spare: usize,
     pub spared: usize,
     /// The number of clients that waited in the replay, bots included, and the verdicts on their requests.
@@ -158,7 +158,7 @@ pub(super) fn propose(
     })
 }
 
-/// The keys of an SLO that wait when the logs are replayed under it, those with the most waiting requests first.
+/// The keys of an SLO that wait when the logs are replayed under it, most waiting requests first.
 fn keys_waiting(
     policy: Policy,
     id: SloId,
@@ -185,7 +185,7 @@ impl Proposal {
         if self.by.starts_with("source") { "client" } else { "key" }
     }
 
-    /// A note if there are so few clients that `spare` percent of them means all.
+    /// A note if there are so few clients that `spare` percent of them is all of them.
     pub(super) fn note(&self, spare: f64) -> Option<String> {
         let Proposal { by, to_spare, .. } = self;
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
@@ -207,7 +207,7 @@ pub(super) fn others(spare: f64, clients: usize) -> usize {
 }
 
 /// For every rate, the smallest burst with which at least `spare` percent of the clients never wait. A rate is left out
-/// if a lower one needs no larger burst: it would only admit more.
+/// if a lower rate needs no larger burst, because it would only admit more.
 pub(super) fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     let others = others(spare, clients.len());
     let mut pairs: Vec<Pair> = Vec::new();
@@ -228,7 +228,7 @@ pub(super) fn proposed(pairs: &[Pair]) -> Pair {
     pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("there are rates").clone()
 }
 
-/// The values that a line of a map can have, those with the most requests first, and the number of all values.
+/// The values that a line of a map can have, most requests first, and the number of all values.
 fn listed(rows: &HashMap<Key, Client>) -> (Vec<String>, usize) {
     let mut requests: HashMap<&[u8], u64> = HashMap::new();
     for client in rows.values() {

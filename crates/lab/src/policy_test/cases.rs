@@ -59,7 +59,7 @@ pub enum Action {
     Ask { count: u32, time: Duration, fields: TestFields, expected: Expected },
     /// Time passes.
     After(Duration),
-    /// This many requests in flight end, in the order in which they passed. None: all that have passed.
+    /// This many requests in flight end, in the order in which they passed. If None, all that have passed.
     Done(Option<u32>),
 }
 
@@ -79,7 +79,7 @@ pub struct Expected(pub(super) Vec<Verdicts>);
 pub(super) struct Verdicts {
     pub(super) count: u32,
     pub(super) kind: Kind,
-    /// The minimum and the maximum: milliseconds of a delay, seconds of a refusal.
+    /// The minimum and the maximum: in milliseconds for a delay, in seconds for a refusal.
     pub(super) range: RangeInclusive<u64>,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn amount(verdict: Verdict) -> u64 {
     }
 }
 
-/// Verdicts in the notation of the file, like `1 pass, 3 delay 20ms..60ms`. A single verdict needs no number.
+/// Verdicts in the notation of the file, such as `1 pass, 3 delay 20ms..60ms`. A single verdict needs no number.
 pub(super) fn written(verdicts: &[Verdicts]) -> String {
     let is_one = verdicts.iter().map(|verdicts| verdicts.count).sum::<u32>() == 1;
     let one = |Verdicts { count, kind, range }: &Verdicts| {
@@ -130,7 +130,7 @@ const _: () = assert!(FIELDS_MAX == 32, "as the message says");
 pub struct TestFields(Vec<(String, String)>);
 
 impl TestFields {
-    /// Adds the field of a word like `website=shop.example`.
+    /// Adds the field of a word such as `website=shop.example`.
     pub(super) fn add(&mut self, word: &str) -> Result<(), String> {
         let is_of_name = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
         let named = word.split_once('=').filter(|(name, _)| !name.is_empty() && name.chars().all(is_of_name));
@@ -164,7 +164,7 @@ impl TestFields {
         both
     }
 
-    /// Whether a request can carry them all.
+    /// Whether a request can carry all these fields.
     pub(super) fn fit(&self) -> bool {
         self.carried().count() <= FIELDS_MAX
     }
@@ -188,13 +188,13 @@ impl TestFields {
     }
 }
 
-/// The maximum number of errors that are kept; more are only counted.
+/// The maximum number of errors that are kept; any others are only counted.
 const ERRORS_MAX: usize = 100;
 
-/// The number of characters of a bad word that an error repeats.
+/// The number of characters of a bad word that an error quotes.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// One error or warning and its place, counted in lines and characters from 1. Without a line, it concerns the whole
+/// One error or warning and its place, counted in lines and characters from 1. If it has no line, it concerns the whole
 /// file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseError {

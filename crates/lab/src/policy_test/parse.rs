@@ -12,7 +12,7 @@ pub const FILE_BYTES_MAX: usize = 4 << 20;
 /// The maximum length of a line, in bytes, without its line ending.
 const LINE_BYTES_MAX: usize = 16_384;
 
-/// The maximum number of cases in a file. Each has its own table.
+/// The maximum number of cases in a file. Each case has its own table.
 const CASES_MAX: usize = 10_000;
 
 impl Suite {
@@ -60,7 +60,7 @@ struct Reader {
     number: usize,
     /// The number of requests in the file so far.
     requests: u32,
-    /// The number of requests in the open case, and their time. None: no case has begun, or the last one has an error.
+    /// The number of requests in the open case, and their time. None if no case has begun, or if the last has an error.
     open: Option<(u32, Duration)>,
     /// Whether a limit is exceeded, so that the rest of the file is not read.
     is_full: bool,
@@ -117,7 +117,7 @@ impl Reader {
         self.step(column, TestStep { line: self.number, text: request, action }, number)
     }
 
-    /// Adds a step. `number` is the ordinal of its request, if the step gives one, like 11 in `11th`.
+    /// Adds a step. `number` is the ordinal of its request, if the step gives one, such as 11 in `11th`.
     fn step(&mut self, column: usize, step: TestStep, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),

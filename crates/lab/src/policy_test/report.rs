@@ -11,7 +11,7 @@ use slowlane_core::base::{plural, shown};
 /// A file and its outcome, or the errors that kept it from running.
 #[derive(Clone, Debug)]
 pub struct FileOutcome {
-    /// Its path, as it was typed.
+    /// The path of the file, as it was typed.
     pub file: String,
     pub result: Result<Outcome, CaseErrors>,
 }
@@ -54,7 +54,7 @@ impl FileOutcome {
     }
 }
 
-/// The failed cases, and the others if `verbose`, with a summary as the last line.
+/// The failed cases, and all other cases if `verbose`, with a summary as the last line.
 pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     let mut text = String::new();
     for (file, case) in cases(files).filter(|(_, case)| verbose || !case.holds()) {

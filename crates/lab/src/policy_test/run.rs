@@ -22,7 +22,7 @@ pub const BEGINS: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 /// The part of a config, besides the policy, on which verdicts depend.
 #[derive(Clone, Copy, Debug)]
 pub struct TestSettings {
-    /// Lifetime of an entry after its last write.
+    /// The lifetime of an entry after its last write.
     pub expire: Duration,
     /// The memory for auxiliary states and open tickets.
     pub annex_bytes_max: usize,
@@ -43,7 +43,7 @@ pub struct CaseOutcome {
     pub line: usize,
     /// The request and its SLOs, as one line.
     pub title: String,
-    /// Empty: the case holds.
+    /// Empty if the case holds.
     pub failures: Vec<Failure>,
 }
 
@@ -161,7 +161,7 @@ struct Run<'c> {
 
 impl<'c> Run<'c> {
     fn new(case: &'c TestCase, policy: Policy, settings: &TestSettings) -> Run<'c> {
-        // All requests of a step are alike and write the same rows. There is room for twice as many, since shards
+        // All requests of a step are alike and write the same rows. There is room for twice as many, because shards
         // fill unevenly, so nothing is ever evicted.
         let entries_max = 2 * EACH_MAX * case.steps.len();
         let sizing = Sizing { entries_max: entries_max as u32, expire: settings.expire };

@@ -57,7 +57,7 @@ impl<'t> Words<'t> {
         self.ends().map(|()| (fields, slos))
     }
 
-    /// A step, and the ordinal of its request if the step gives one, like 11 in `11th`.
+    /// A step, and the ordinal of its request if the step gives one, such as 11 in `11th`.
     pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), CaseError> {
         let ordinal = self.word().and_then(ordinal);
         let action = if self.accepts("after") {
@@ -222,7 +222,7 @@ impl<'t> Words<'t> {
         self.tokens = self.tokens.get(1..).unwrap_or_default();
     }
 
-    /// The error that the next token is not the expected one.
+    /// The error for a next token that is not as expected.
     pub(super) fn expected(&self, wanted: &str) -> CaseError {
         match self.tokens.first() {
             Some(token) => expected(token.column, &token.text, wanted),
@@ -247,7 +247,7 @@ fn digits(word: &str) -> Option<u32> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// The error that a word already read is not the expected one.
+/// The error for a word that is not as expected and has already been read.
 fn expected(column: usize, word: &str, wanted: &str) -> CaseError {
     (column, format!("{}expected {wanted}", quoted(word)))
 }
@@ -312,7 +312,7 @@ pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     }
 }
 
-/// The length in bytes and the text of the first word. None: a quote is not closed.
+/// The length in bytes and the text of the first word. None if a quote is not closed.
 fn word(line: &str) -> Option<(usize, String)> {
     let (mut text, mut is_quoted) = (String::new(), false);
     let mut letters = line.char_indices().peekable();

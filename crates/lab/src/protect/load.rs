@@ -1,5 +1,5 @@
-//! The loads, of one minute each: customers, an office and a neighbour of the crawlers; in most loads, crawlers too; in
-//! some, a fault of the application.
+//! The loads, of one minute each: customers, an office and a neighbour of the crawlers; in most loads, also crawlers;
+//! in some, also a fault of the application.
 
 use crate::protect::Runs;
 use crate::protect::world::{AppKind, Asks, Caller, Group, Source, World, mix};

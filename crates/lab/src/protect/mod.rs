@@ -4,8 +4,8 @@
 //! ProtectLoad ─▶ World: clients ─▶ Protect::arrive ─▶ workers ─▶ Protect::end ─▶ Runs ─▶ report
 //! ```
 //! The decisions come from the production code, [`Protect`](slowlane_core::law::protect::Protect). All randomness comes
-//! from the seed. The pauses of clients are exponentially distributed, and their last bit depends on the machine's math
-//! library.
+//! from the seed. The pauses of clients are exponentially distributed, and the last bit of each depends on the
+//! machine's math library.
 
 mod load;
 mod report;

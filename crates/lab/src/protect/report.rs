@@ -17,7 +17,7 @@ pub struct Played {
     pub(crate) runs: [Runs; 2],
 }
 
-/// The names of these two kinds of runs.
+/// The names of the two kinds of runs: without and with the law.
 const BEFORE: [&str; 2] = ["nothing", "protect"];
 
 impl Played {

@@ -37,7 +37,7 @@ impl Summary {
     }
 }
 
-/// The results of a group's requests that began in this window; for crawlers, of those that ended in it.
+/// The results of a group's requests that began in this window; for crawlers, of the requests that ended in it.
 pub(crate) fn summary(world: &World, group: Group, (from, to): (f64, f64)) -> Summary {
     let when = |done: &Done| {
         if group == Group::Crawler { done.begin + done.took_ms / 1e3 } else { done.begin }

@@ -14,7 +14,7 @@ use slowlane_core::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectS
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// An application of workers with one queue, or one whose requests all share a database.
+/// An application of workers with one queue, or an application whose requests all share a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum AppKind {
     #[default]
@@ -82,7 +82,7 @@ pub(crate) struct Done {
 /// The mean work of a small request, a page and a search. Each request varies uniformly by ±50 %.
 const WORK_MS: [f64; 3] = [2.0, 60.0, 200.0];
 
-/// How often the first request of a customer, or any request of a crawler, is for each of these three.
+/// How often a customer's first request, or any request of a crawler, is of each kind in `WORK_MS`.
 const OF_CUSTOMERS: [f64; 3] = [0.0, 0.85, 0.15];
 const OF_CRAWLERS: [f64; 3] = [0.0, 0.7, 0.3];
 
@@ -111,7 +111,7 @@ struct Job {
     source: [u64; 2],
     page: usize,
     begin: u64,
-    /// The time at which it entered the application.
+    /// The time at which the request entered the application.
     entered: u64,
     left_ns: f64,
     work_ms: f64,
@@ -160,7 +160,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `before`: the settings of the law. None: there is no law in front of the application.
+    /// `before` holds the settings of the law. None if there is no law in front of the application.
     pub(crate) fn new(kind: AppKind, before: Option<ProtectSettings>, seed: u64) -> World {
         World {
             rng: Rng::with_seed(seed),
@@ -202,7 +202,7 @@ impl World {
             self.happen(event);
             self.plan_wake();
         }
-        // A request without an answer counts as given up. Those of crawlers do not count.
+        // A request without an answer counts as given up. Crawlers' requests do not count.
         for number in 0..self.jobs.len() {
             let job = self.jobs[number];
             if !job.is_over && self.clients[job.client].group != Group::Crawler {
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Calls the law of an instance. Admits the jobs that it releases, and ends those that it refuses.
+    /// Calls the law of an instance. Admits the jobs that it releases, and ends the jobs that it refuses.
     fn with_protect(&mut self, slowlane: usize, call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>)) {
         let Some(Slowlane { protect, held, .. }) = self.slowlanes.get_mut(slowlane) else { return };
         let (now, mut released) = (Timestamp::from_nanos(self.now), Vec::new());

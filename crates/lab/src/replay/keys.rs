@@ -7,7 +7,7 @@ use crate::replay::ReplayCounts;
 use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, shown};
 use slowlane_core::policy::{Batch, Policy, Text};
 
-/// The maximum number of keys at a time. Beyond it, the less important half is dropped.
+/// The maximum number of keys at a time. Beyond it, the less important half of the keys is dropped.
 pub(crate) const KEYS_MAX: usize = 1 << 17;
 
 /// Counts of the verdicts on the requests of one key.
@@ -15,7 +15,7 @@ pub(crate) const KEYS_MAX: usize = 1 << 17;
 pub struct KeyRow {
     pub slo: SloId,
     pub key: Key,
-    /// The key's fields and values, safe to show, like `source=192.0.2.7 website=shop.example`.
+    /// The key's fields and values, safe to show, such as `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
     pub counts: ReplayCounts,
     /// How many of the same requests the other policy delayed, and how many it denied.
@@ -30,7 +30,7 @@ impl KeyRow {
         self.counts.delayed + self.counts.denied > 0
     }
 
-    /// The importance of the key, which decides whether it is shown if only some keys can be.
+    /// The importance of the key, which decides whether the key is shown if only some keys can be shown.
     fn weight(&self) -> (u64, u64, u64) {
         (self.changed, self.counts.delayed + self.counts.denied, self.counts.requests)
     }
@@ -41,7 +41,7 @@ impl KeyRow {
 pub(super) struct Keys {
     /// The hasher has a secret, because the clients in the log chose the values of the keys.
     rows: HashMap<(SloId, Key), KeyRow>,
-    /// The number of dropped rows, and the largest number of requests of one of them.
+    /// The number of dropped rows, and the largest number of requests in any of them.
     pub(super) forgotten: u64,
     pub(super) forgotten_requests_max: u64,
 }
@@ -89,8 +89,8 @@ impl Keys {
         self.rows.values().any(|row| row.changed > 0)
     }
 
-    /// The first `count` rows to be shown, sorted by the number of requests with different verdicts, then of those
-    /// delayed or denied, then of all requests, then by key.
+    /// The first `count` rows to be shown, sorted by the number of requests with different verdicts, then of delayed or
+    /// denied requests, then of all requests, then by key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
         let mut rows: Vec<&KeyRow> = self.rows.values().filter(|row| is_shown(row)).collect();
         rows.sort_unstable_by_key(|row| (Reverse(row.weight()), row.slo, row.key));
@@ -98,8 +98,8 @@ impl Keys {
     }
 }
 
-/// Removes the less important half of the rows, and calls `forget` with each. Rows at the median go too: in a flood,
-/// most rows are alike.
+/// Removes the less important half of the rows, and calls `forget` with each. Rows at the median are also removed: in a
+/// flood, most rows are alike.
 pub(crate) fn forget_half<K, V, W: Copy + Ord>(
     rows: &mut HashMap<K, V>,
     weight: impl Fn(&V) -> W,

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use slowlane_core::base::{Key, SloId};
 use slowlane_core::law::protect::{LIMIT_LEAST, LIMIT_START};
 
-/// The maximum number of applications. Others are not protected, as in the throttle.
+/// The maximum number of applications. Any others are not protected, as in the throttle.
 const APPLICATIONS_MAX: usize = 1_024;
 
 const INTERVAL_NS: u64 = 2_000_000_000;
 
-/// The maximum number of intervals of all pages together. Requests in any further ones are not counted.
+/// The maximum number of intervals of all pages together. Requests in any other intervals are not counted.
 const CELLS_MAX: usize = 1 << 20;
 
 /// A page's mean time in an interval may be its base only if this many of its requests ended in the interval.
@@ -38,9 +38,9 @@ pub struct ProtectedLog {
     pub key: Key,
     /// The mean number of requests in the application in the interval in which pages were slowest.
     pub inside: f64,
-    /// The factor by which pages took longer in that interval than in their quietest one.
+    /// The factor by which pages took longer in that interval than in their quietest intervals.
     pub slow_down: f64,
-    /// The number of requests that the law would have let inside. None: it would have held no request.
+    /// The number of requests that the law would have let inside. None if it would have held no request.
     pub limit: Option<f64>,
 }
 
@@ -70,7 +70,7 @@ impl ProtectedLogs {
 }
 
 /// While an application is saturated, the work that it completes in a second is the number of its busy workers. The
-/// limit stays where a page takes `aim` times its base: by Little's law, with about `aim` times as many inside.
+/// limit stays where a page takes `aim` times its base: with about `aim` times as many requests inside (Little's law).
 fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim: f64) -> ProtectedLog {
     let mut bases: HashMap<Key, f64> = HashMap::new();
     for (&(_, page), of) in pages.iter().filter(|(_, of)| of.ends >= ENDS_MIN) {
@@ -88,7 +88,7 @@ fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim
     let seconds = INTERVAL_NS as f64;
     let slow_down = |[ends, _, excess, _]: &[f64; 4]| (excess / ends).exp();
     let slowest = intervals.values().max_by(|a, b| slow_down(a).total_cmp(&slow_down(b)));
-    // The law holds no request while fewer than its first limit are inside.
+    // The law holds no request while fewer requests are inside than its initial limit.
     let is_full = |[_, inside, ..]: &[f64; 4]| inside / seconds >= LIMIT_START;
     let saturated = intervals.values().filter(|interval| slow_down(interval) > aim && is_full(interval));
     let mut work: Vec<f64> = saturated.map(|[.., work]| work / seconds).collect();

@@ -5,7 +5,7 @@ use crate::replay::{KeyRow, Outcome, ProtectedLog, ReplayCounts, ReplayTally, Si
 use slowlane_core::base::{Kind, aligned, plural};
 use slowlane_core::policy::Slo;
 
-/// The headings of columns that are words.
+/// The headings of columns that contain words.
 const WORDS: [&str; 8] = ["policy", "slo", "law", "rate", "allows", "unit", "key", "who"];
 
 /// The verdicts in total, by SLO and for the first keys; with two policies, also their differences.
@@ -51,7 +51,7 @@ fn totals(outcome: &Outcome) -> Vec<Vec<ReportCell>> {
     rows
 }
 
-/// How often the second policy gave each verdict, by verdict of the first.
+/// How often the second policy gave each verdict, by the first policy's verdict.
 fn changes(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> String {
     let verdicts = Kind::ALL.map(Kind::name);
     let corner = format!("{} \\ {}", first.name, second.name);
@@ -68,7 +68,7 @@ fn slo_row(slo: &Slo, tally: &ReplayTally) -> Vec<ReportCell> {
     [vec![("slo", slo.id.to_string()), ("law", law), ("rate", slo.rate())], figures(tally)].concat()
 }
 
-/// The work of an SLO, in its unit. None: it has no unit.
+/// The work under an SLO, in the SLO's unit. None if the SLO has no unit.
 fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCell>> {
     let (unit, [asked, used, delayed, denied]) = (slo.unit()?, tally.work.figures());
     Some(vec![
@@ -112,7 +112,7 @@ fn figures(tally: &ReplayTally) -> Vec<ReportCell> {
     [&[requests, delayed_cell, share(delayed), denied_cell, share(denied)][..], &ms].concat()
 }
 
-/// The keys of a policy: those that were throttled or, with two policies, those on which they differ.
+/// The keys of a policy that were throttled or, with two policies, the keys on which the policies differ.
 fn keys(outcome: &Outcome, side: &Side) -> String {
     let is_compared = outcome.sides.len() > 1;
     let heading = match (side.keys.is_empty(), is_compared) {

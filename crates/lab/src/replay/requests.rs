@@ -1,5 +1,4 @@
-//! The requests of all logs as one stream, in the order of their arrival, although proxies log them only when they are
-//! answered.
+//! The requests of all logs as one stream, in order of arrival, although proxies log requests only when answering them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -56,14 +55,14 @@ impl Requests {
 
     /// Calls `each` with every request, the virtual time and the request's record.
     ///
-    /// Reading always continues in the log that is furthest behind, so the logs of several proxies or days become one.
+    /// Reading always continues in the log furthest behind, so the logs of several proxies or days become one stream.
     pub(crate) fn each(
         &mut self,
         progress: &mut impl FnMut(u64),
         mut each: impl FnMut(&Request<'_>, u64, &LogRecord),
     ) {
         let mut record = LogRecord::default();
-        // The start time of a log is unknown until its first requests are read, so no request is decided before that is
+        // The start time of a log is unknown until its first requests are read, so no request is judged before this is
         // done for every log.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
@@ -94,7 +93,7 @@ impl Requests {
         self.finish(&mut record, &mut each);
     }
 
-    /// Keeps a record of one log, then passes on the kept requests, up to the first that an unread one may precede.
+    /// Keeps a record of one log, then passes on the kept requests, up to the first that an unread request may precede.
     fn take(&mut self, record: &mut LogRecord, log: usize, others_ns: u64, each: &mut Each<'_>) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
@@ -106,7 +105,7 @@ impl Requests {
     fn finish(&mut self, record: &mut LogRecord, each: &mut Each<'_>) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
-            // All lines after it have much earlier times, so its time is wrong.
+            // All lines after this record have much earlier times, so its time is wrong.
             if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
@@ -177,7 +176,7 @@ const RECORDS_MAX: usize = 1 << 18;
 /// The maximum memory for the fields of held requests.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Holds requests back until no earlier one is expected.
+/// Holds requests back until no earlier request is expected.
 #[derive(Debug)]
 struct Order {
     patience_ns: u64,
@@ -189,7 +188,7 @@ struct Order {
 }
 
 impl Order {
-    /// `patience_ns`: a line may follow lines of requests that arrived up to this much later.
+    /// A line may follow lines of requests that arrived up to `patience_ns` later.
     fn new(patience_ns: u64) -> Order {
         Order { patience_ns, waiting: EventQueue::default(), free: Vec::new(), bytes: 0, was_full: false }
     }
@@ -202,8 +201,8 @@ impl Order {
         self.waiting.enter(kept.at_ns, kept);
     }
 
-    /// Takes the next record in order, if no earlier one is expected from logs that have reached this time, or if there
-    /// is no more room. False: no record may be taken yet.
+    /// Takes the next record in order, if no earlier record is expected from logs that have reached this time, or if
+    /// there is no more room. Returns false if no record may be taken yet.
     fn due(&mut self, come_to_ns: u64, record: &mut LogRecord) -> bool {
         let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
         if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {
@@ -213,7 +212,7 @@ impl Order {
         is_full && self.next(record)
     }
 
-    /// Takes the next record in order. False: there is none.
+    /// Takes the next record in order. Returns false if there is none.
     fn next(&mut self, record: &mut LogRecord) -> bool {
         self.next_before(u64::MAX, record)
     }

@@ -1,4 +1,4 @@
-//! The run: the requests of all logs, in order, through the throttle of each policy.
+//! The run: sends the requests of all logs, in order, through the throttle of each policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use slowlane_core::base::{
 use slowlane_core::policy::{Batch, Policy, Slo};
 use slowlane_core::throttle::Throttle;
 
-/// The maximum number of requests in flight. Beyond it, the ends of further requests count as unknown.
+/// The maximum number of requests in flight. Beyond it, the ends of any more requests count as unknown.
 const ENDS_MAX: usize = 1 << 20;
 
 /// How to read and replay the logs.
@@ -46,9 +46,9 @@ pub struct Outcome {
     pub logs: Vec<LogOutcome>,
     pub begun_ns: u64,
     pub ended_ns: u64,
-    /// The outcome under the policy and, if given, under the one that it is compared with.
+    /// The outcome under the policy and, if given, under the policy that it is compared with.
     pub sides: Vec<Side>,
-    /// By verdict of the first policy (pass, delay, deny): how often the second gave each verdict.
+    /// For each verdict of the first policy (pass, delay, deny), how often the second policy gave each verdict.
     pub changes: Option<[[u64; 3]; 3]>,
     /// Notes on the reliability of the figures.
     pub notes: Vec<String>,
@@ -81,8 +81,8 @@ impl Outcome {
     }
 }
 
-/// Reads the logs and lets each throttle (one or two) decide each request. `progress` gets the number of lines read
-/// so far.
+/// Reads the logs and lets each throttle (one or two) judge each request. `progress` gets the number of lines read so
+/// far.
 ///
 /// # Errors
 /// A format without the items that requests need, or an option that no policy uses. A line of a log is never an error.
@@ -126,7 +126,7 @@ pub fn replay(
 struct Run<'t> {
     sides: Vec<Running<'t>>,
     rng: Rng,
-    /// By verdict of the first policy: how often the second gave each verdict.
+    /// For each verdict of the first policy, how often the second policy gave each verdict.
     changes: [[u64; 3]; 3],
 }
 
@@ -251,7 +251,7 @@ fn note_of_unmeasured(unit: &Unit, count: u64) -> String {
     format!("the log does not have the {unit} of {requests}, which keep their reservations: {remedy}")
 }
 
-/// The items that probably contain a field, in a log of HAProxy and in one of nginx.
+/// The items that probably contain a field, in an HAProxy log and in an nginx log.
 fn likely_items(field: &str) -> [String; 2] {
     let is_header = ["user_agent", "referer", "origin"].contains(&field) || field.starts_with("x_");
     match field {

@@ -41,7 +41,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// The bin of a moment. A moment before the first bin counts in the first.
+    /// The bin of a moment. A moment before the first bin counts in the first bin.
     pub(super) fn at(&mut self, at_ns: u64) -> &mut Bin {
         if self.bins.is_empty() {
             self.begins_ns = at_ns / SECOND_NS * SECOND_NS;

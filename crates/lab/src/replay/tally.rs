@@ -69,7 +69,7 @@ impl WorkDone {
         self.micros[verdict.kind().index()] += u128::from(amount.micros());
     }
 
-    /// The units of all requests with these verdicts.
+    /// The work, in units, of all requests with these verdicts.
     pub fn of(&self, kinds: &[Kind]) -> f64 {
         let micros: u128 = kinds.iter().map(|kind| self.micros[kind.index()]).sum();
         micros as f64 / Amount::UNIT as f64

@@ -10,13 +10,13 @@ use crate::simulate::{Span, Who};
 /// The maximum number of nodes.
 pub const NODES_MAX: u32 = 1_000;
 
-/// Without an answer for this long, the store counts as silent.
+/// The store counts as silent after this long without an answer.
 pub const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 /// An uneven distribution of the load over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
-    /// The part of the first node; the other nodes share the remainder equally.
+    /// The part that the first node gets; the other nodes share the remainder equally.
     First(Share),
     /// Node number n gets a part in proportion to 1/n (Zipf's law).
     Zipf,
@@ -77,10 +77,10 @@ impl FromStr for Share {
 /// The golden ratio less 1: its multiples, modulo 1, are evenly spread.
 const GOLDEN_RATIO: f64 = 0.618_033_988_75;
 
-/// One node, or several and the store that is a round trip away from each.
+/// One node, or several nodes and a store that is a round trip away from each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// 1 to [`NODES_MAX`]. The other fields matter only with several nodes, but `holds` also under `law=protect`.
+    /// 1 to [`NODES_MAX`]. The other fields matter only with several nodes, except `holds` under `law=protect`.
     pub nodes: u32,
     /// The time that a message to the store and its answer take together.
     pub round_trip: Duration,
@@ -89,7 +89,7 @@ pub struct Cluster {
     /// Whether each request goes to a random node. If not, a connection stays on its node, and only an attacker's
     /// requests go to random nodes.
     pub is_spread: bool,
-    /// None: all nodes get the same load.
+    /// None if all nodes get the same load.
     pub skew: Option<Skew>,
     /// Whether the node holds the answer until the request's turn, which may still move. If not, the proxy waits by
     /// itself, and a delay is final.

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use slowlane_core::base::units::{duration, written};
 use slowlane_core::base::{Amount, Rate};
 
-/// The maximum number of connections: those of clients, greedy ones and those of the crowd together.
+/// The maximum total number of client, greedy and crowd connections.
 pub(super) const CLIENTS_MAX: u32 = 10_000;
 
 /// The maximum number of phases of a run.
@@ -25,22 +25,22 @@ pub struct Load {
     pub clients: Phases,
     /// Connections that share one source.
     pub greedy: u32,
-    /// The rate of one more source that ignores all answers.
+    /// The rate of another source, which ignores all answers.
     pub attack: Option<Rate>,
-    /// None: the attacker sends during the whole run.
+    /// None if the attacker sends during the whole run.
     pub attack_during: Option<Span>,
     /// Many sources in a few networks, which send their next request almost at once.
     pub crowd: Option<CrowdLoad>,
-    /// The number of requests that the application serves at a time, while others wait in order. None: it serves all at
-    /// once.
+    /// The number of requests that the application serves at a time, while others wait in order. None if it serves all
+    /// at once.
     pub workers: Option<u32>,
-    /// The mean pause of clients and greedy connections, from an answer to the next request. Pauses are uniform from
+    /// The mean pause of clients and greedy connections, from an answer to the next request. Pauses vary uniformly from
     /// 0.5 to 1.5 times this.
     pub think: Duration,
-    /// The time that the application takes for a request. None: the cost of the request, if the unit is seconds;
+    /// The time that the application takes for a request. If None: the cost of the request, if the unit is seconds;
     /// otherwise zero, or `SERVICE_IN_FLIGHT` with workers or under a law that counts requests in flight.
     pub service: Option<Duration>,
-    /// The costs of requests in the unit of the SLO. None: the SLO counts requests.
+    /// The costs of requests in the unit of the SLO. None if the SLO counts requests.
     pub cost: Option<Costs>,
     /// A client with a longer delay disconnects after this time. Its slot is lost, unless the node holds the request.
     pub patience: Option<Duration>,
@@ -48,7 +48,7 @@ pub struct Load {
     pub ignores_retry_after: bool,
 }
 
-/// The default service time. With none, no request would ever be in flight.
+/// The default service time. Without any, no request would ever be in flight.
 const SERVICE_IN_FLIGHT: Duration = Duration::from_millis(20);
 
 /// A group of senders.
@@ -102,7 +102,7 @@ impl Load {
         }
     }
 
-    /// The number of all connections. Those of clients come first, then greedy ones, then those of the crowd.
+    /// The number of all connections. Client connections come first, then greedy connections, then those of the crowd.
     pub(super) fn connections(&self) -> u32 {
         let crowd = self.crowd.map_or(0, |crowd| crowd.sources.saturating_mul(crowd.connections));
         self.clients.max().saturating_add(self.greedy).saturating_add(crowd)
@@ -144,7 +144,7 @@ impl Load {
         }
     }
 
-    /// The place of a source among all addresses: in a network of its own, or in one of the crowd.
+    /// The place of a source among all addresses: in a network of its own, or in one of the crowd's networks.
     pub(super) fn place(&self, source: u32) -> u32 {
         let member = source.checked_sub(self.sources(Who::Crowd).start);
         match self.crowd.zip(member) {
@@ -160,7 +160,7 @@ impl Load {
 const NETWORK_PLACES: u32 = 256;
 const CROWD_PLACE: u32 = 1 << 23;
 
-/// A crowd: sources, connections of each, and the networks that the sources are spread over.
+/// A crowd: the number of sources, of connections from each, and of networks over which the sources are spread.
 ///
 /// ```
 /// use slowlane_lab::simulate::CrowdLoad;
@@ -205,7 +205,7 @@ pub struct Costs {
     sigma: f64,
 }
 
-/// The maximum standard deviation: costs with a larger one have no useful mean.
+/// The maximum standard deviation: costs with a larger deviation have no useful mean.
 const SIGMA_MAX: f64 = 3.0;
 
 impl Costs {
@@ -278,7 +278,7 @@ impl fmt::Display for Phases {
     }
 }
 
-/// A part of a run, written `FROM..TO`. Both are times since its start; the end is excluded.
+/// A part of a run, written `FROM..TO`. Both are times since the start of the run; `TO` is excluded.
 ///
 /// ```
 /// use std::time::Duration;

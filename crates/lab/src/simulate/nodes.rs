@@ -1,4 +1,4 @@
-//! The nodes of a run and the store that they share: slowlane's own, or others that a benchmark compares with them.
+//! The nodes of a run and the store that they share: slowlane's own, or others that a benchmark compares.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use slowlane_core::cluster::{self, Beat, Due, Member, OnSilence, Presence, Respo
 use slowlane_core::policy::Batch;
 use slowlane_core::throttle::Throttle;
 
-/// Nodes and the store that they share. Times are nanoseconds since the start of the run.
+/// Nodes and the store that they share. Times are in nanoseconds since the start of the run.
 pub trait Sharing {
     fn cluster(&self) -> &Cluster;
 
@@ -19,27 +19,28 @@ pub trait Sharing {
         self.cluster().period
     }
 
-    /// Lets a node decide a request. All randomness comes from `bits`.
+    /// Lets a node judge a request. All randomness comes from `bits`.
     fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided;
 
     /// Records the end of an admitted request. Laws that count ends run on a single node only.
     fn end(&mut self, _ticket: &Ticket, _ending: &Ending, _now_ns: u64) {}
 
-    /// The number of requests that a simpler law decided, because auxiliary memory ran out.
+    /// The number of requests that a simpler law judged, because auxiliary memory ran out.
     fn fallbacks(&self) -> u64 {
         0
     }
 
-    /// Sends the message that is due at a node, if any. `is_round`: a period of the node has begun.
+    /// Sends the message that is due at a node, if any. `is_round` is whether a period of the node has begun.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent;
 
-    /// The store applies a node's message. Returns the number of updates in it, and when the answer arrives.
+    /// Lets the store apply a node's message. Returns the number of its updates, and the time at which the answer
+    /// arrives.
     fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64);
 
-    /// A node applies the answer to its message, or gives up waiting for it.
+    /// Lets a node apply the answer to its message, or give up waiting for it.
     fn take_reply(&mut self, node: u32, now_ns: u64);
 
-    /// The store loses all its data.
+    /// Makes the store lose all its data.
     fn flush(&mut self);
 
     /// The next step of each request that a node holds and whose turn has moved or been refused.
@@ -47,7 +48,7 @@ pub trait Sharing {
         Vec::new()
     }
 
-    /// Releases a held request whose turn has come. None: the turn has moved, or the request is gone.
+    /// Releases a held request whose turn has come. None if the turn has moved, or if the request is no longer held.
     fn release(&mut self, _node: u32, _number: u64, _now_ns: u64) -> Option<Held> {
         None
     }
@@ -78,9 +79,9 @@ pub struct Sender {
 /// The next step of a held request.
 #[derive(Debug)]
 pub enum Step {
-    /// Its turn comes at this time.
+    /// The request's turn comes at this time.
     At { number: u64, due_ns: u64 },
-    /// The store has no slot for it, or it has waited for too long.
+    /// The store has no slot for the request, or the request has waited for too long.
     Refused(Box<Held>),
 }
 
@@ -88,13 +89,13 @@ pub enum Step {
 #[derive(Debug)]
 pub enum Sent {
     Nothing,
-    /// It reaches the store at this time.
+    /// The message reaches the store at this time.
     Arrives(u64),
-    /// It gets lost. The node gives up waiting at this time.
+    /// The message gets lost. The node gives up waiting at this time.
     Lost(u64),
 }
 
-/// The nodes, each with a throttle of its own, and the store. Times are nanoseconds since the start of the run.
+/// The nodes, each with a throttle of its own, and the store. Times are in nanoseconds since the start of the run.
 pub(super) struct Nodes {
     cluster: Cluster,
     nodes: Vec<Node>,
@@ -106,7 +107,7 @@ struct Node {
     name: Member,
     throttle: Throttle,
     shared: Arc<cluster::Cluster>,
-    /// The message in flight, of which there is at most one, and the store's answer to it, if it has reached the store.
+    /// The message in flight, of which there is at most one, and the store's answer, if the message has arrived there.
     exchange: Option<(Due, Option<Response>)>,
     sent_ns: u64,
     tried_ns: u64,
@@ -122,7 +123,7 @@ pub struct Held {
     pub(super) who: Who,
     pub(super) connection: u32,
     pub(super) asked_ns: u64,
-    /// The time of its turn, for which an event is queued.
+    /// The time of the request's turn, for which an event is queued.
     pub(super) due_ns: u64,
 }
 
@@ -248,7 +249,7 @@ impl Sharing for Nodes {
         Some(held)
     }
 
-    /// An exchange of blocks is due each period, so a message is sent at its start even without updates.
+    /// An exchange of blocks is due each period, so a message is sent when a period begins, even without updates.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
         let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));

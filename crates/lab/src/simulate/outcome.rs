@@ -24,17 +24,17 @@ pub struct Phase {
     pub measured_s: [f64; 2],
     /// The figures of all requests first, then those of each group, if there are several.
     pub figures: Vec<Figures>,
-    /// The relative error of the rate. None: the objective is 0.
+    /// The relative error of the rate. None if the objective is 0.
     pub error: Option<f64>,
-    /// Seconds until every further 1-s count is within 10 % of the rate, or within one request. None: never.
+    /// Seconds until every later 1-s count is within 10 % of the rate, or within one request of it. None if never.
     pub settled_s: Option<f64>,
-    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. If the load is
-    /// only an attacker, the index compares the fraction of its requests that each node admits.
+    /// Jain's fairness index over the sources: 1 if all sources get the same, 1/n if one of n gets everything. If the
+    /// load is only an attacker, the index compares the fraction of its requests that each node admits.
     pub jain: Option<f64>,
-    /// The relative difference between the objective and the fullest second. None: no whole second was measured, or
-    /// the objective is 0.
+    /// The relative difference between the objective and the fullest second. None if no whole second was measured, or
+    /// if the objective is 0.
     pub worst: Option<f64>,
-    /// The rate of key updates that reached the store of the nodes.
+    /// The rate of key updates that reached the nodes' store.
     pub messages_per_s: f64,
 }
 
@@ -124,13 +124,13 @@ impl Figures {
         }
     }
 
-    /// The relative error of the rate. None: the objective is 0.
+    /// The relative error of the rate. None if the objective is 0.
     pub fn error(&self, objective_per_s: f64) -> Option<f64> {
         (objective_per_s > 0.0).then(|| self.rate_per_s / objective_per_s - 1.0)
     }
 }
 
-/// The seconds from the start of a phase until all further 1-s windows are within the tolerance.
+/// The seconds from the start of a phase until all later 1-s windows are within the tolerance.
 fn settled_s(record: &Record, phase_ns: Range<u64>) -> Option<f64> {
     let first = phase_ns.start.div_ceil(STEP_BINS as u64 * BIN_NS) as usize * STEP_BINS;
     // A phase can be shorter than a bin.
@@ -158,7 +158,7 @@ fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
     busy.map(|node| node.let_through as f64 / node.all as f64).collect()
 }
 
-/// The relative difference between the objective and the fullest second, of all that begin at a tenth of a second.
+/// The relative difference between the objective and the fullest of all seconds that begin at a tenth of a second.
 fn worst(record: &Record, measured_ns: Range<u64>) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;

@@ -18,7 +18,7 @@ const SETTLING_QUARTERS: u64 = 1;
 /// Longer delays are stored in whole seconds.
 const EXACT_MS_MAX: u64 = 60_000;
 
-/// The observations of a run. Times are nanoseconds since its start.
+/// The observations of a run. Times are in nanoseconds since the start of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) phase_ns: u64,
@@ -28,7 +28,7 @@ pub(super) struct Record {
     pub(super) rate: String,
     pub(super) per_s: f64,
     pub(super) unit: Option<Unit>,
-    /// The number of requests that a simpler law decided, because auxiliary memory ran out.
+    /// The number of requests that a simpler law judged, because auxiliary memory ran out.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<PhaseSeen>,
     /// The number of requests admitted in each bin, or their work in the unit of the objective.
@@ -45,11 +45,11 @@ pub(super) struct PhaseSeen {
     pub(super) sources: Vec<f64>,
     /// Requests by node.
     pub(super) nodes: Vec<Asked>,
-    /// The number of key updates that reached the store of the nodes.
+    /// The number of key updates that reached the nodes' store.
     pub(super) messages: u64,
 }
 
-/// The number of requests that a node received, and of those that it admitted.
+/// The number of requests that a node received, and how many of them it admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) all: u64,
@@ -123,7 +123,7 @@ impl Record {
         });
     }
 
-    /// Counts a request that a node has decided.
+    /// Counts a request that a node has judged.
     pub(super) fn asked(&mut self, at_ns: u64, node: u32, passes: bool) {
         self.seen(at_ns, |seen| {
             let asked = &mut seen.nodes[node as usize];

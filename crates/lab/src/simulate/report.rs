@@ -10,12 +10,12 @@ const LEFT: &str = "left %";
 const WORST: &str = "worst s %";
 const MESSAGES: &str = "messages /s";
 
-/// A line for each phase of each run, and one for each group if there are several.
+/// A line for each phase of each run, and a line for each group if there are several groups.
 ///
-/// `measured s` is the part of the run that most other columns cover; `settled s` counts from the end of the part
-/// before. `share` is relative to all admitted requests, `429` and `left` to all requests of the row. `p50` and `p99`
-/// are delays. With several nodes, `worst s` is the error of the fullest second, and `messages` counts the key updates
-/// that reach the store.
+/// `measured s` is the part of the run that most other columns cover; `settled s` counts from the end of the previous
+/// part. `share` is relative to all admitted requests, `429` and `left` to all requests of the row. `p50` and `p99` are
+/// delays. With several nodes, `worst s` is the error of the fullest second, and `messages` counts the key updates that
+/// reach the store.
 pub fn report(outcomes: &[SimulationOutcome]) -> String {
     let mut rows = Vec::new();
     for outcome in outcomes {

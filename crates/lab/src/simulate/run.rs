@@ -1,4 +1,4 @@
-//! A run: one event after the other, in virtual time.
+//! A run: one event after another, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -68,7 +68,7 @@ impl Scenario {
     }
 }
 
-/// An event of a run. Nodes are named by their number.
+/// An event of a run. Nodes are identified by number.
 #[derive(Clone, Debug)]
 enum Event {
     /// The number of clients changes.
@@ -85,13 +85,13 @@ enum Event {
     Period(u32),
     /// A node that has changed checks whether a message is due.
     Look(u32),
-    /// The turn of a held request comes. The request is named by its node and its number.
+    /// The turn of a held request comes. The request is identified by its node and its number.
     Turn(u32, u64),
     /// The client of a held request disconnects, unless its turn has come.
     Leave(u32, u64),
     /// The node's message reaches the store.
     AtStore(u32),
-    /// The answer to its message reaches the node, or the node gives up waiting for it.
+    /// The answer to a node's message reaches the node, or the node gives up waiting for it.
     Reply(u32),
     /// The store forgets everything.
     Flush,
@@ -205,7 +205,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Counts a refusal, and returns the time at which its sender has waited for Retry-After.
+    /// Counts a refusal, and returns the time at which the sender will have waited for Retry-After.
     fn refuse(&mut self, now_ns: u64, who: Who, retry_after_s: u32) -> u64 {
         self.record.seen(now_ns, |seen| seen.tallies[who as usize].denied += 1);
         let waits_s = if self.load.ignores_retry_after { 0 } else { retry_after_s };
@@ -218,7 +218,7 @@ impl<'s> Simulation<'s> {
         left_ns
     }
 
-    /// A request reaches the application, and begins as soon as a worker is free. Returns the time of its end.
+    /// Lets a request reach the application, and begin as soon as a worker is free. Returns the time at which it ends.
     fn enter(&mut self, now_ns: u64, entering: &Entering) -> u64 {
         let &Entering { who, connection, asked_ns, ref ticket } = entering;
         let cost = self.load.cost.map(|costs| costs.sample(&mut self.rng));
@@ -319,7 +319,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Schedules the next request of a connection, a pause after its answer. The attacker waits for no answers.
+    /// Schedules the next request of a connection, one pause after its answer. The attacker waits for no answers.
     fn answered(&mut self, who: Who, connection: u32, answered_ns: u64) {
         if who != Who::Attacker {
             let think_ns = if who == Who::Crowd { CROWD_THINK_NS } else { self.think_ns };
@@ -329,7 +329,7 @@ impl<'s> Simulation<'s> {
     }
 
     /// Random gaps with the right mean, so that the attacker is never in step with anything else. With several nodes,
-    /// they are exponential: each node then gets an independent load.
+    /// the gaps are exponential, so that each node gets an independent load.
     fn gap_of_attacker_ns(&mut self) -> u64 {
         match self.is_alone() {
             true => self.rng.u64(0..=self.gap_ns.saturating_mul(2)),
@@ -337,7 +337,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// New clients start within one pause. Departing clients still get their last answer.
+    /// Changes the number of clients. New clients start within one pause. Departing clients get their last answer.
     fn change_clients(&mut self, now_ns: u64, clients: u32) {
         self.clients = clients;
         for client in 0..clients {
@@ -359,7 +359,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Sends one request, and returns the time at which its sender is done with it, Retry-After included. None: this
+    /// Sends one request, and returns the time at which its sender is done with it, Retry-After included. None if this
     /// time is not known yet, because the request is held or waits for a worker.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;

@@ -1,4 +1,4 @@
-//! A scenario: one law, one objective, a load and the nodes that share them.
+//! A scenario: one law, one objective, a load and the nodes that share the objective.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,7 @@ use slowlane_core::law::Law;
 use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 use slowlane_core::table::Sizing;
 
-/// One law, one objective, a load and the nodes that share them.
+/// One law, one objective, a load and the nodes that share the objective.
 ///
 /// ```
 /// use slowlane_lab::simulate::{Cluster, Load, Scenario};
@@ -44,7 +44,7 @@ pub struct Scenario {
     pub cluster: Cluster,
     /// The length of the run, 1 to [`SECONDS_MAX`].
     pub seconds: u32,
-    /// The measured parts, in order. Empty: the last three quarters of the run or of each of its phases.
+    /// The measured parts, in order. If empty: the last three quarters of the run or of each of its phases.
     pub measured: Vec<Span>,
     pub seed: u64,
 }
@@ -124,7 +124,7 @@ const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// The timestamp of a time after the start of the run.
+/// The timestamp at this time after the start of the run.
 pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }

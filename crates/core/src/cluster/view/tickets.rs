@@ -1,7 +1,7 @@
 //! Tickets: a node asks the store for a slot for each request that it holds.
 //!
 //! At a low rate, replies from the store come less often than slots pass, so a node cannot know which slot is next. But
-//! a request in debt waits anyway. Meanwhile, the node asks the store for a slot that no other request gets. A request
+//! a request that finds debt waits anyway. Meanwhile, the node asks the store for a slot that no other gets. A request
 //! that may pass at once never waits for the store, and a held request without a slot passes at the node's estimate.
 //!
 //! ```text
@@ -30,7 +30,7 @@ use crate::cluster::{Hint, Message, OnSilence, Plan, Reply};
 /// above +20 %.
 const DOUBTED: f64 = 0.5;
 
-/// The band below the longest delay: within it, the longer the queue is, the fewer requests are held.
+/// The band below the longest delay within which fewer requests are held, the longer the queue is.
 const QUEUE_BAND_S: f64 = 1.0;
 
 /// A slot may arrive this much later than two round trips, because timers and processes add delays.
@@ -123,8 +123,8 @@ impl View {
     }
 
     /// Continues at this node's share from the last slot on, because the store has just fallen silent. Without a recent
-    /// slot, the node begins at once, or, for a crowded key, after the part of a slot that is its phase: all nodes
-    /// together then begin at the rate.
+    /// slot, the node begins at once or, for a crowded key, after the part of a slot that is its phase, so that all
+    /// nodes together begin at the rate.
     pub(super) fn fall_silent(&mut self, plan: &Plan, now_s: f64) {
         let Some(last_s) = self.queue.as_mut().map(|queue| queue.fall_silent()) else { return };
         let (_, all_per_s) = self.demands(plan, now_s);
@@ -133,7 +133,7 @@ impl View {
         self.tat_s = last_s.max(now_s - (1.0 - crowd * plan.phase) * self.own_slot_s(plan));
     }
 
-    /// Advances the TAT by the time that the others are expected to have used.
+    /// Advances the TAT by the time that the other nodes are expected to have used.
     pub(super) fn expect(&mut self, used_s: f64) {
         (self.tat_s, self.at_once) = (self.tat_s + used_s, 0.0);
         if let Some(queue) = &mut self.queue {
@@ -178,8 +178,8 @@ impl View {
         }
     }
 
-    /// Charges requests that passed without a slot. While the store is silent, they are paced by this node's share, and
-    /// not charged.
+    /// Charges requests that passed without a slot. While the store is silent, such requests are paced by this node's
+    /// share, and not charged.
     fn charge_passed(&mut self, plan: &Plan, unpaid: f64, now_s: f64) {
         if unpaid > 0.0 && !self.is_blind(plan, now_s) {
             self.unsent += unpaid;
@@ -187,7 +187,7 @@ impl View {
         }
     }
 
-    /// Takes back a held request whose client has disconnected. False if it is not in the queue.
+    /// Takes back a held request whose client has disconnected. Returns false if it is not in the queue.
     pub fn leave(&mut self, plan: &Plan, number: u64, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         let is_known = self.queue.as_mut().is_some_and(|queue| queue.leave(number));
@@ -201,7 +201,7 @@ impl View {
     /// Whether a message is due: soon after a request that needs a slot, later for everything else.
     pub(super) fn has_to_ask(&self, plan: &Plan, queue: &Queue, now_s: f64) -> bool {
         if now_s - self.returned_s < RETURN_S {
-            // The store does not know yet what the others owe.
+            // The store does not know yet what the other nodes owe.
             return false;
         }
         let since_s = now_s - self.exchange.reported_s;
@@ -210,8 +210,8 @@ impl View {
             || self.asked > 0.0 && since_s >= DENIED_S
     }
 
-    /// The message whose answer was lost, with its times brought up to date. None: there is none, or the store has been
-    /// silent since.
+    /// The message whose answer was lost, with its times brought up to date. None if there is no such message, or if
+    /// the store has been silent since then.
     pub(super) fn repeated(&mut self, plan: &Plan, own: f64, now_s: f64) -> Option<Message> {
         let mut message = self.queue.as_mut()?.repeat.take()?;
         if self.is_blind(plan, now_s) {
@@ -249,7 +249,7 @@ impl View {
         }
     }
 
-    /// Applies the store's view of the key, and its grant, if any. False: this view has no queue.
+    /// Applies the store's view of the key, and its grant, if any. Returns false if this view has no queue.
     pub(super) fn take_grant(&mut self, plan: &Plan, reply: &Reply, known: &Known, now_s: f64) -> bool {
         let Some(mut queue) = self.queue.take() else { return false };
         let slot_s = plan.slot_s();
@@ -271,8 +271,8 @@ impl View {
         true
     }
 
-    /// The latest moment by which the slot of a request is known: an exchange about other keys may be in flight, so the
-    /// next one brings the slot.
+    /// The latest moment by which the slot of a request is known: an exchange about other keys may be in flight, so
+    /// that only the next exchange brings the slot.
     fn earliest_s(&self, plan: &Plan, now_s: f64) -> f64 {
         now_s + NEWS_AFTER_S + 2.0 * self.round_trip_s(plan) + ANSWER_MARGIN_S
     }
@@ -292,7 +292,7 @@ impl View {
 }
 
 /// The probability that a request is held: 1 while the demand of all nodes is within the rate, else the rate divided by
-/// that demand. It is higher while the queue is short.
+/// that demand. The probability is higher while the queue is short.
 fn chance(plan: &Plan, wait_s: f64, all_per_s: f64) -> f64 {
     if all_per_s <= plan.rate_per_s {
         return 1.0;

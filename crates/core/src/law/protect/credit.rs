@@ -6,7 +6,7 @@ use crate::base::Timestamp;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The maximum work that a member earns by using less than its share.
+/// The maximum work that a member can earn by using less than its share.
 const EARNED_NS: i64 = 3 * SECOND_NS;
 
 /// The work that a new member may do before it takes turns. With more, each new crawler would be served first.
@@ -16,8 +16,8 @@ const NEW_NS: i64 = 3 * SECOND_NS / 10;
 const HORIZON: Duration = Duration::from_secs(5);
 
 /// Each release moves the virtual time of a group by this part of the released work, divided by the number of active
-/// members, or to the tag of the member in turn, whichever is later. With a part of 0, members without credit would
-/// wait at half of the capacity; with a part of 1, new members would.
+/// members, or to the tag of the member whose turn it is, whichever is later. With a part of 0, members without credit
+/// would already wait at half of the capacity; with a part of 1, new members would.
 const PART: (i64, i64) = (1, 2);
 
 /// The virtual time of a group: the work that each of its members has been given. It follows start-time fair queueing
@@ -25,7 +25,7 @@ const PART: (i64, i64) = (1, 2);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VirtualTime {
     now_ns: i64,
-    /// Its values at the last two marks. A mark is set after every half of the horizon.
+    /// The virtual time at the last two marks. A mark is set after every half of the horizon.
     marks_ns: [i64; 2],
     marked: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! Leases: how long a request may hold its place without an end.
+//! Leases: how long a request may hold its place if no end is reported.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const BASES: f64 = 20.0;
 /// The number of lease classes: the shortest lease, doubled up to seven times, to 640 s.
 const CLASSES: usize = 8;
 
-/// The requests inside, in one list for each length of lease, in the order in which the leases end. The report of an
-/// end may be lost, and a stream may last for hours: no request keeps its place beyond its lease.
+/// The requests inside, in one list for each length of lease, in the order in which the leases end. An end may go
+/// unreported, and a stream may last for hours, so no request keeps its place beyond its lease.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     classes: [List; CLASSES],
@@ -34,7 +34,7 @@ impl Leases {
         (0..CLASSES as u8 - 1).find(is_short).unwrap_or(CLASSES as u8 - 1)
     }
 
-    /// When the lease of a request that is inside ends.
+    /// The time at which the lease of a request inside ends.
     pub(super) fn end_of(request: &InFlight) -> Timestamp {
         request.since + LEAST * (1 << request.class)
     }
@@ -49,7 +49,7 @@ impl Leases {
         requests.slab.unlink(&mut self.classes[usize::from(class)], place);
     }
 
-    /// The request whose lease ends first, and when.
+    /// The time at which the first lease ends, and the place of its request.
     pub(super) fn first(&self, requests: &Requests) -> Option<(Timestamp, u32)> {
         let of_class = |list: &List| {
             let request = (!list.is_empty()).then(|| requests.slab[list.first])?;

@@ -19,17 +19,17 @@ const SMALL: f64 = 8.0;
 /// The maximum limit. Requests inside beyond this number are not counted.
 pub(super) const MOST: usize = 1 << 16;
 
-/// The limit moves at most once per window of this length, and only after this many ends.
+/// The limit moves at most once per window of this length, and only if at least `ENDS_MIN` requests have ended.
 pub(super) const WINDOW: Duration = Duration::from_millis(200);
 const ENDS_MIN: u32 = 8;
 
-/// One window adds at most this much time of saturation: time without calls is not saturation.
+/// One window adds at most this much time of saturation, because time without calls is not saturation.
 const WINDOW_LONGEST: Duration = Duration::from_secs(1);
 
 /// The limit counts as used up when requests fill this part of it.
 const FULL: f64 = 0.8;
 
-/// The slow-down is a mean over about this many measured ends.
+/// The slow-down is a mean over about this many measured requests.
 const MEMORY: f64 = 60.0;
 
 /// The limit neither grows nor shrinks while the slow-down is below its target by at most this part of log(slowdown).
@@ -45,8 +45,8 @@ const SETTLES: u8 = 2;
 const SETTLES_AFTER_PROBE: u8 = 3;
 
 /// The limit of one application. It grows while requests wait and the slow-down is well below the target, and shrinks
-/// by the excess above it, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has its own base,
-/// instead of one minimum for all, so that a change in the mix of pages does not look like a queue.
+/// in proportion to the excess, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has its own
+/// base, instead of one minimum for all, so that a change in the mix of pages does not look like a queue.
 ///
 /// ```text
 /// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends
@@ -100,7 +100,7 @@ impl Limit {
         (self.limit * self.probe.part()).max(LEAST).ceil() as usize
     }
 
-    /// The slow-down as a factor: how many times as long a page takes as when nothing queues.
+    /// The slow-down as a factor: the time that a page takes, divided by its time when nothing queues.
     pub(super) fn slow_down(&self) -> f64 {
         self.slow_down.exp()
     }
@@ -120,7 +120,7 @@ impl Limit {
         !self.window.waited && (self.window.peak as f64) < self.limit / 2.0
     }
 
-    /// Counts an end, with its excess if its page has a base.
+    /// Counts a request that has ended, with its excess if its page has a base.
     pub(super) fn end(&mut self, excess: Option<f64>) {
         self.window.ends += 1;
         if let Some(excess) = excess {
@@ -129,13 +129,13 @@ impl Limit {
         }
     }
 
-    /// When the window is over.
+    /// The time at which the window is over.
     pub(super) fn due(&self) -> Timestamp {
         self.window.opened + WINDOW
     }
 
-    /// Ends a window. A probe may begin, advance or end, and the limit is adapted if the window has enough ends;
-    /// otherwise its counts are kept. `fall` returns how far the times fell in the current stage of a probe.
+    /// Ends a window. A probe may begin, advance or end, and the limit is adapted if enough requests ended in the
+    /// window; otherwise, its counts are kept. `fall` returns how far the times fell in the current stage of a probe.
     pub(super) fn close(
         &mut self,
         now: Timestamp,

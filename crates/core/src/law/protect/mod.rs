@@ -1,17 +1,17 @@
 //! `protect`: lets in as many requests at once as the application can serve; the others wait and take turns.
 //!
 //! ```text
-//! arrive ─▶ inside < limit and nobody waits: released ──────────────────────────▶ inside ─▶ end
+//! arrive ─▶ inside < limit and none waits: released ────────────────────────────▶ inside ─▶ end
 //!        ─▶ waits ─▶ its turn, once a place is free ────────────────────────────▶   │
 //!        ─▶ refused: it would wait longer than max_delay          its lease is over ┘
 //! ```
-//! It needs no rate. The limit follows the slow-down: how much longer a page (a kind of request) takes inside than when
-//! nothing queues. A probe measures the times without a queue. Members with waiting requests take turns by the work
-//! that they have used, on a tree of groups; a member that has used little has credit. A request whose end is not
+//! The law needs no rate. The limit follows the slow-down: how much longer a page (a kind of request) takes inside than
+//! when nothing queues. A probe measures the times without a queue. Members with waiting requests take turns by the
+//! work that they have used, in a tree of groups; a member that has used little has credit. A request whose end is not
 //! reported gives its place back when its lease is over. A request that would wait too long is refused on arrival.
 //!
 //! The state has no clock of its own: the caller passes the time as `now`, and the calls that release requests append
-//! their ids to the caller's list. As long as no end is reported, everything passes.
+//! their ids to the caller's list. Until an end is reported, every request passes.
 
 mod credit;
 mod lease;
@@ -44,7 +44,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const OVERDUE: (u32, u32) = (4, 5);
 
 /// Every third release may go to the oldest overdue request of the group whose turn it is. If every release did, a
-/// client in the same group as crawlers would wait as long as they do.
+/// client in the same group as crawlers would wait as long as the crawlers do.
 const OVERDUE_OF_GROUP: u32 = 3;
 
 /// Every second release may go to the oldest overdue request of all, but only if each group's share of the last few
@@ -55,7 +55,7 @@ const CROWDED: i64 = 3;
 /// The settings that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProtectSettings {
-    /// Above this slow-down, the limit shrinks: with 1.7, if pages take 1.7 times as long as when nothing queues.
+    /// The limit shrinks above this slow-down. At 1.7, pages take 1.7 times as long as when nothing queues.
     pub slow_down: f64,
     /// A request that would wait longer than this is refused.
     pub delay_max: Duration,
@@ -81,19 +81,19 @@ pub struct Arrival<'a> {
     pub means: Means,
     /// The page, which groups requests that take about the same time: the method and the first segment of the path.
     pub page: Key,
-    /// The groups that it belongs to, outermost first, and its source.
+    /// The groups that the request belongs to, outermost first, and its source.
     pub path: &'a [Key],
 }
 
 /// The ways to treat a request that finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// It can be held.
+    /// The request can be held.
     Hold,
-    /// It cannot be held. With credit it goes inside anyway, beyond the limit; without credit it is refused, because a
-    /// client must not skip its turn with requests that cannot be held.
+    /// The request cannot be held. With credit, it goes inside anyway, beyond the limit; without credit, it is refused,
+    /// because a client must not skip its turn with requests that cannot be held.
     Refuse,
-    /// It goes inside in any case, because of a dry run or an assured rate.
+    /// The request goes inside in any case, because of a dry run or an assured rate.
     Watch,
 }
 
@@ -101,11 +101,11 @@ pub enum Means {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     Released(Id),
-    /// It waits, for about this long.
+    /// The request waits for about this long.
     Waits(Id, Duration),
-    /// It may come back after this time.
+    /// The request is refused, and may come back after this time.
     Refused(Duration),
-    /// It goes inside, though it should wait for about this long.
+    /// The request goes inside, although it should wait for about this long.
     Unheld(Id, Duration),
 }
 
@@ -119,7 +119,7 @@ pub struct ProtectView {
     pub queue: Duration,
     pub slow_down: f64,
     pub is_probing: bool,
-    /// The number of groups and members that are known.
+    /// The number of known groups and members.
     pub members: usize,
     /// Whether ends are reported. If not, everything passes.
     pub sees_ends: bool,
@@ -166,7 +166,7 @@ pub struct Protect {
     inside: usize,
     waiting: usize,
     sees_ends: bool,
-    /// Whether a request of a page with a base has ended. Until then, nobody is charged for the time inside: in an
+    /// Whether a request of a page with a base has ended. Until then, no member is charged for the time inside: in an
     /// application that is overloaded from the start, each request would look like seconds of work.
     knows_times: bool,
     last_end: Timestamp,
@@ -264,7 +264,7 @@ impl Protect {
     }
 
     /// Records the end of a request. `took` is the time that it took; `None` stands for the time since its release.
-    /// Returns false if the request is not inside: it has ended before, its lease is over, or it was never counted.
+    /// Returns false if the request is not inside: it has already ended, its lease is over, or it was never counted.
     /// Even an end after the lease shows that ends are reported again.
     pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
         let place = self.inside_at(id);
@@ -280,8 +280,8 @@ impl Protect {
         true
     }
 
-    /// Refuses a request that has waited for the longest delay, and returns its id. After every call of another method,
-    /// call it until it returns `None`.
+    /// Refuses a request that has waited for the longest delay, and returns its id. After every call to another method,
+    /// call this method until it returns `None`.
     pub fn overdue(&mut self, now: Timestamp) -> Option<Id> {
         let &(since, place) = self.oldest.first()?;
         (now >= since + self.settings.delay_max).then(|| {
@@ -291,8 +291,8 @@ impl Protect {
         })
     }
 
-    /// Removes a request whose end says nothing about the application: its client has left while it waited, an error
-    /// answered it, or it has become a stream. Returns false if the request is not known.
+    /// Removes a request whose end says nothing about the application: its client left while it waited, it was answered
+    /// with an error, or it has become a stream. Returns false if the request is not known.
     pub fn abandon(&mut self, id: Id, now: Timestamp, released: &mut Vec<Id>) -> bool {
         let Some(place) = self.requests.find(id) else { return false };
         match self.requests.slab[place].stage {
@@ -304,7 +304,7 @@ impl Protect {
     }
 
     /// Lets time pass: leases may end, the limit may move, a probe may begin or end, and waiting requests may be
-    /// released. Call it at the [next moment](Protect::next_moment).
+    /// released. Call this method at the [next moment](Protect::next_moment).
     pub fn wake(&mut self, now: Timestamp, released: &mut Vec<Id>) {
         if self.expiry <= now {
             self.expire(now);
@@ -342,8 +342,8 @@ impl Protect {
         self.backlog.expected(position, self.limit.places(), self.turns.shares().0)
     }
 
-    /// The outermost groups with waiting requests, each with its number of requests that wait or are inside, the
-    /// largest number first.
+    /// The outermost groups with waiting requests, each with its number of requests that wait or are inside, largest
+    /// first.
     pub fn waiting_groups(&self) -> Vec<(Key, u32)> {
         let mut groups: Vec<(Key, u32)> = self.turns.waiting_groups().collect();
         groups.sort_unstable_by_key(|&(key, requests)| (Reverse(requests), key));
@@ -363,7 +363,7 @@ impl Protect {
         }
     }
 
-    /// Removes the next request to release from those that wait, and returns its place.
+    /// Removes the next request to release from the waiting requests, and returns its place.
     fn next(&mut self, now: Timestamp) -> Option<u32> {
         self.releases = self.releases.wrapping_add(1);
         let Some(place) = self.next_overdue(now) else { return self.turns.next(&mut self.requests, now) };
@@ -436,7 +436,7 @@ impl Protect {
         self.backlog.remove(request.position, request.work_ns);
     }
 
-    /// Lets a request inside. It must be in no list.
+    /// Lets a request inside. The request must be in no list.
     fn begin(&mut self, id: Id, now: Timestamp) {
         let request = &mut self.requests.slab[id.place()];
         (request.stage, request.since) = (Stage::Inside, now);
@@ -445,7 +445,7 @@ impl Protect {
         self.inside += 1;
     }
 
-    /// Removes a request that is inside. Its member is charged for the work that the request has done, if known.
+    /// Removes a request that is inside, and charges its member for the work done, if that is known.
     fn finish(&mut self, place: u32, work_ns: Option<i64>) {
         let request = self.requests.slab[place];
         self.leases.end(place, &mut self.requests);
@@ -459,7 +459,7 @@ impl Protect {
         self.inside -= 1;
     }
 
-    /// Updates the page and the limit after the end of a request.
+    /// Updates the page and the limit after a request has ended.
     fn measure(&mut self, request: &InFlight, now: Timestamp, took: Duration) {
         let log_ns = (took.as_nanos().max(1_000) as f64).ln();
         let page = self.pages.at(request.page);
@@ -472,7 +472,7 @@ impl Protect {
         self.limit.end(page.excess(log_ns));
     }
 
-    /// Ends the leases that are over. After many and a long silence, the law assumes that ends are no longer reported.
+    /// Ends the leases that are over. After many of them and a long silence, the law assumes that ends go unreported.
     fn expire(&mut self, now: Timestamp) {
         self.expiry = NEVER;
         while let Some((end, place)) = self.leases.first(&self.requests) {

@@ -6,8 +6,8 @@ use crate::base::Key;
 use crate::law::protect::limit::TOO_FAST;
 use crate::law::protect::probe::FALL;
 
-/// The maximum number of pages with their own place. All others share one, so that clients gain nothing from made-up
-/// paths.
+/// The maximum number of pages with their own place. All other pages share one place, so that clients gain nothing from
+/// made-up paths.
 const PAGES_MAX: usize = 256;
 
 /// The page of all requests whose own page has no place.
@@ -31,28 +31,28 @@ const PROBE_ENDS: f64 = 8.0;
 /// A base is steady after a probe whose mean differed from it by less than this, as a difference of logarithms.
 const STEADY: f64 = 0.5;
 
-/// A steady base falls by at most this much in one probe if the probe's ends took less than a third of it. Errors end
-/// at once: a probe that measures errors must not leave the base far below the time of the page.
+/// A steady base falls by at most this much in one probe if the requests in the probe took less than a third of it.
+/// Errors come at once: a probe that measures errors must not leave the base far below the time of the page.
 const SINK: f64 = 0.25;
 
-/// The measured times of one page, and how much it is used.
+/// The measured times of one page, and how much the page is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageTimes {
     key: Key,
     uses: u8,
-    /// The number of its requests that wait or are inside.
+    /// The number of the page's requests that wait or are inside.
     pending: u32,
     work_ns: f64,
     ends: u32,
-    /// The mean logarithm of its time in nanoseconds while nothing queues. None: not known yet.
+    /// The mean logarithm of the page's time in nanoseconds while nothing queues. None if not known yet.
     base: Option<f64>,
     is_steady: bool,
-    /// The ends in the current stage of a probe, and in the one before.
+    /// The ends in the current stage of a probe, and in the stage before.
     stage: ProbedEnds,
     before: ProbedEnds,
 }
 
-/// The number of ends of a page in one stage of a probe, and the sum of the logarithms of their times.
+/// How many requests of a page ended in one stage of a probe, and the sum of the logarithms of their times.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbedEnds {
     sum: f64,
@@ -80,7 +80,7 @@ impl PageTimes {
         }
     }
 
-    /// The estimated work of a request, before its end.
+    /// The estimated work of a request, before it ends.
     pub(super) fn work_ns(&self) -> i64 {
         self.work_ns as i64
     }
@@ -160,7 +160,7 @@ impl Pages {
         number
     }
 
-    /// Counts a request of this page as gone.
+    /// Stops counting a request of this page.
     pub(super) fn leave(&mut self, number: u16) {
         self.at(number).pending -= 1;
     }
@@ -173,7 +173,7 @@ impl Pages {
         self.pages.iter_mut().for_each(PageTimes::next_stage);
     }
 
-    /// How far the times have fallen from the stage before to this stage of a probe, as the mean difference of
+    /// How far the times have fallen from the previous stage of a probe to this stage, as the mean difference of
     /// logarithms. None if no page has ends in both, as in the first stage.
     pub(super) fn fall(&self) -> Option<f64> {
         let mut fall = ProbedEnds::default();
@@ -192,7 +192,7 @@ impl Pages {
     }
 
     /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each check takes one use away
-    /// from the page at the hand, and a page without uses or pending requests is replaced. None: the page at the hand
+    /// from the page at the hand, and a page without uses or pending requests is replaced. None if the page at the hand
     /// stays. A page that gets at least one request in 256 keeps its place.
     fn place(&mut self, key: Key) -> Option<u16> {
         let number = match self.pages.len() {

@@ -5,20 +5,20 @@ use std::time::Duration;
 use crate::base::Timestamp;
 use crate::law::protect::limit::LEAST;
 
-/// In the first stage of a probe, this part of the limit goes inside; in each further one, this part of the number
-/// before. If the limit has fallen far, all of it goes inside at first: a part would leave the application idle.
+/// In the first stage of a probe, this part of the limit goes inside; in each later stage, this part of the number
+/// before. If the limit has fallen far, it all goes inside at first: a part would leave the application idle.
 const PART: f64 = 0.6;
 
-/// The first stage, and each further stage, is over after this many ends of requests that were released in it.
+/// The first stage, and each later stage, is over once this many requests that were released in it have ended.
 const ENDS: u32 = 24;
 const ENDS_OF_NEXT: u32 = 12;
 
-/// The longest time of the first stage. A further stage takes at most as long as the first one did. A stage that takes
+/// The longest time of the first stage. A later stage takes at most as long as the first one did. A stage that takes
 /// longer ends the probe.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A further stage follows while the mean logarithm of the times has fallen by more than this: requests still queued in
-/// the stage before. Times that consist only of queueing fall by 0.5, as much as the logarithm of the part.
+/// Another stage follows while the mean logarithm of the times has fallen by more than this: then, requests still
+/// queued in the stage before. Times that consist only of queueing fall by 0.5, as much as the logarithm of the part.
 pub(super) const FALL: f64 = 0.2;
 
 /// The time of saturation between two probes.
@@ -27,15 +27,15 @@ const EVERY: Duration = Duration::from_secs(20);
 /// The shortest time between two probes.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// If pages still seem slow at a limit below this part of the highest since the last probe, another checks the bases.
+/// If pages still seem slow at a limit below this part of the highest since the last probe, a probe checks the bases.
 const FALLEN: f64 = 0.65;
 
-/// Decides when to measure the bases, which are never guessed. A probe refuses no request, but some wait half a second
-/// longer.
+/// Decides when to measure the bases, which are never guessed. A probe refuses no request, but some requests wait half
+/// a second longer.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     run: Option<ProbeRun>,
-    /// The time of saturation since the last probe, and how much of it makes the next one due.
+    /// The time of saturation since the last probe, and how much of it makes the next probe due.
     saturated: Duration,
     due: Duration,
     last: Option<Timestamp>,
@@ -50,12 +50,12 @@ struct ProbeRun {
     /// The part of the limit that goes inside.
     part: f64,
     is_first: bool,
-    /// When the number inside had first fallen to the limit of this stage. None: not yet.
+    /// When the number inside first fell to the limit of this stage. None if it has not done so yet.
     quiet: Option<Timestamp>,
     ends: u32,
 }
 
-/// The effect of the end of a window on a probe.
+/// How the end of a window affects a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probed {
     Nothing,
@@ -71,7 +71,7 @@ pub(super) struct Saturation {
     /// The time for which the limit was nearly used up.
     pub(super) full: Duration,
     pub(super) is_slow: bool,
-    /// Most ends were of pages without a base.
+    /// Whether most ends were of pages without a base.
     pub(super) is_unknown: bool,
 }
 
@@ -93,8 +93,8 @@ impl Probe {
         self.highest = self.highest.max(limit);
     }
 
-    /// Begins a probe if one is due: at the first saturation, after 20 s of it, if the limit has fallen far but pages
-    /// still seem slow, or if most ends are of pages without a base.
+    /// Begins a probe if one is due: at the first saturation, after 20 s of saturation, if the limit has fallen far but
+    /// pages still seem slow, or if most ends are of pages without a base.
     pub(super) fn begin(&mut self, now: Timestamp, saturation: Saturation) {
         self.saturated += saturation.full;
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;
@@ -121,8 +121,8 @@ impl Probe {
         false
     }
 
-    /// Ends a stage that has seen enough ends or takes too long. `fall` returns how far the times fell in it, or `None`
-    /// in the first stage.
+    /// Ends a stage that has seen enough ends or takes too long. `fall` returns how far the times fell in the stage, or
+    /// `None` in the first stage.
     pub(super) fn end(&mut self, now: Timestamp, limit: f64, fall: impl FnOnce() -> Option<f64>) -> Probed {
         let Some(run) = &mut self.run else { return Probed::Nothing };
         let enough = if run.is_first { ENDS } else { ENDS_OF_NEXT };

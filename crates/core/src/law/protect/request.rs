@@ -1,4 +1,4 @@
-//! The requests that wait or are inside: their ids, their turns, and the work that waits. A request that would wait too
+//! The requests that wait or are inside: their ids, their turns, and the waiting work. A request that would wait too
 //! long is refused on arrival, so the newest requests of the greediest members are refused first.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const PLACES: u32 = 1 << PLACE_BITS;
 const SERIALS: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 impl Id {
-    /// The id of a request that is not counted: nothing happens at its end.
+    /// The id of a request that is not counted: nothing happens when it ends.
     pub const UNCOUNTED: Id = Id(0);
 
     fn new(place: u32, serial: u32) -> Id {
@@ -52,17 +52,17 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
     pub(super) stage: Stage,
-    /// The class of its lease.
+    /// The lease class of the request.
     pub(super) class: u8,
     pub(super) page: u16,
     /// The member that sent the request.
     pub(super) leaf: u32,
     pub(super) serial: u32,
-    /// The estimated work for which its member is charged at its release.
+    /// The estimated work for which the member is charged when the request is released.
     pub(super) work_ns: i64,
-    /// Its arrival while it waits, its release while it is inside.
+    /// The request's arrival while it waits, its release while it is inside.
     pub(super) since: Timestamp,
-    /// Where its turn lay on arrival.
+    /// Where the request's turn lay on arrival.
     pub(super) position: Position,
 }
 
@@ -86,7 +86,7 @@ impl Requests {
         Id::new(place, serial)
     }
 
-    /// The place of a request, unless it is gone.
+    /// The place of a request that still waits or is inside.
     pub(super) fn find(&self, id: Id) -> Option<u32> {
         let request = self.slab.get(id.place())?;
         (request.serial == id.serial() && request.stage != Stage::Gone).then_some(id.place())
@@ -106,13 +106,13 @@ impl Requests {
 /// Where the turn of a request lies among all turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
-    /// The virtual time until its turn.
+    /// The virtual time until the request's turn.
     pub(super) ahead_ns: i64,
-    /// Its turn has come: its member has used less than its share.
+    /// Whether the request's turn has come, because its member has used less than its share.
     pub(super) has_credit: bool,
 }
 
-/// The work that waits, in nanoseconds that the requests will spend inside.
+/// The waiting work, in nanoseconds that the requests will spend inside.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     work_ns: i64,
@@ -133,7 +133,7 @@ impl Backlog {
         self.work_ns
     }
 
-    /// How long the last of all waiting requests waits (Little, 1961).
+    /// How long the last of all waiting requests will wait (Little, 1961).
     pub(super) fn queue(&self, limit: usize) -> Duration {
         time(self.work_ns, limit)
     }

@@ -21,7 +21,7 @@ struct Cell<T> {
     next: u32,
 }
 
-/// A list of places in a [`Slab`]. A place is in one list at most.
+/// A list of places in a [`Slab`]. A place is in at most one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) first: u32,

@@ -10,7 +10,7 @@ use crate::law::protect::credit::VirtualTime;
 use crate::law::protect::request::{InFlight, Position, Requests};
 use crate::law::protect::slab::{List, NONE, Slab};
 
-/// The root of the tree: the group of all.
+/// The root of the tree: the group of all members.
 const ROOT: u32 = 0;
 
 /// The key of the member that stands for all newcomers to a group when the group or the whole tree is full.
@@ -25,14 +25,14 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 /// At each arrival, at most this many idle members are forgotten.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
-/// Small requests go before large ones of the same tag: a turn is the tag plus the work divided by this. With the whole
-/// work, large requests of quiet members would wait behind the small ones of busy members.
+/// Small requests go before large ones of the same tag: a turn is the tag plus the work divided by this. With the
+/// undivided work, large requests of quiet members would wait behind the small requests of busy members.
 const SIZE_PART: i64 = 2;
 
-/// A tree of members: groups, their subgroups, and clients as the leaves. In each group, of the members with waiting
-/// requests, the one with the earliest turn is next. A turn is the member's tag plus a part of the work of its next
-/// request. The tag moves by the work of each request: by an estimate at the release, and by the difference at the end
-/// (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng, 1996).
+/// A tree of members: groups, their subgroups, and clients as the leaves. In each group, among the members with waiting
+/// requests, the member with the earliest turn is next. A turn is the member's tag plus a part of the work of its next
+/// request. The tag moves by the work of each request: by an estimate when the request is released, and by the
+/// difference when it ends (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng, 1996).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     members: Slab<Member>,
@@ -50,17 +50,17 @@ struct Member {
     /// `NONE` for the root, which is never forgotten.
     group: u32,
     is_leaf: bool,
-    /// The work that it has been given, in the virtual time of its group.
+    /// The work that the member has been given, in the virtual time of its group.
     tag_ns: i64,
-    /// The number of its requests that wait or are inside.
+    /// The number of the member's requests that wait or are inside.
     pending: u32,
-    /// The work of its requests that wait.
+    /// The work of the member's waiting requests.
     waiting_ns: i64,
-    /// Its turn, while requests wait.
+    /// The member's turn, while requests wait.
     turn: Option<Turn>,
     /// The waiting requests of a leaf.
     queue: List,
-    /// The number of members of a group, and of those with pending requests.
+    /// The number of members of a group, and how many of them have pending requests.
     members: u32,
     active: u32,
     virtual_time: VirtualTime,
@@ -72,7 +72,7 @@ struct Member {
 struct Turn {
     group: u32,
     key_ns: i64,
-    /// Of two members with the same `key_ns`, the one whose request came first is next.
+    /// If two members have the same `key_ns`, the member whose request came first is next.
     serial: u32,
     member: u32,
     work_ns: i64,
@@ -105,13 +105,12 @@ impl Turns {
         Turns { members, numbers, turns, idle, members_max: members_max.max(GROUP_PART) }
     }
 
-    /// How many members are known, without the root.
+    /// How many members are known, not counting the root.
     pub(super) fn len(&self) -> usize {
         self.members.len() - 1
     }
 
-    /// Counts a new request. Returns the member that sent it: the last of its path, which begins with the outermost
-    /// group.
+    /// Counts a new request. Returns its sender: the last member on its path, which begins with the outermost group.
     pub(super) fn enter(&mut self, path: &[Key], now: Timestamp) -> u32 {
         for _ in 0..FORGOTTEN_AT_ONCE {
             let idle = self.idle.first;
@@ -124,7 +123,7 @@ impl Turns {
         self.enter_one(group, last, true, now)
     }
 
-    /// Counts a request of a member as gone.
+    /// Stops counting a request of a member.
     pub(super) fn leave(&mut self, leaf: u32) {
         self.rise(leaf, |turns, number, group| {
             let member = &mut turns.members[number];
@@ -174,13 +173,13 @@ impl Turns {
         self.unqueue(leaf, place, requests);
     }
 
-    /// Charges a member for more work than was estimated, or for less.
+    /// Charges a member for the work beyond the estimate, which may be negative.
     pub(super) fn charge(&mut self, leaf: u32, more_ns: i64, requests: &Requests) {
         self.rise(leaf, |turns, number, _| turns.members[number].tag_ns += more_ns);
         self.refresh(leaf, requests);
     }
 
-    /// Where the turn of the next request of a member lies.
+    /// Where the turn of a member's next request lies.
     pub(super) fn position(&self, leaf: u32, work_ns: i64) -> Position {
         let (mut number, mut ahead_ns) = (leaf, self.members[leaf].waiting_ns);
         loop {
@@ -198,7 +197,7 @@ impl Turns {
         }
     }
 
-    /// The outermost groups with waiting requests, and the number of their requests that wait or are inside.
+    /// The outermost groups with waiting requests, each with its number of requests that wait or are inside.
     pub(super) fn waiting_groups(&self) -> impl Iterator<Item = (Key, u32)> {
         let turns = self.turns.iter().take_while(|turn| turn.group == ROOT);
         turns.map(|turn| (self.members[turn.member].key, self.members[turn.member].pending))
@@ -218,7 +217,7 @@ impl Turns {
         self.first(ROOT).map(|turn| turn.member)
     }
 
-    /// The number of outermost groups with pending requests, and the work that each has been given lately.
+    /// The number of outermost groups with pending requests, and the work that each of them has lately been given.
     pub(super) fn shares(&self) -> (u32, i64) {
         let root = &self.members[ROOT];
         (root.active, root.virtual_time.lately_ns())
@@ -270,8 +269,8 @@ impl Turns {
         self.turns.range(least..).next().filter(|turn| turn.group == group).copied()
     }
 
-    /// Calls `each` for a member and for the groups that contain it, up to the outermost, each with the group around
-    /// it.
+    /// Calls `each` with a member and its group, then with that group and the group around it, up to the outermost
+    /// group.
     fn rise(&mut self, leaf: u32, mut each: impl FnMut(&mut Turns, u32, u32)) {
         let mut number = leaf;
         while number != ROOT {
@@ -341,7 +340,7 @@ impl Turns {
     }
 }
 
-/// Keys are hashes that nobody can forge, so it is enough to mix in the number of the group.
+/// Keys are hashes that clients cannot forge, so it is enough to mix in the number of the group.
 fn hash(group: u32, key: Key) -> u64 {
     (key.bits() ^ u64::from(group)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
