@@ -94,15 +94,17 @@ fn it_says_what_it_cannot_do() {
         (&["empty.log"], "no advice: no request could be read from any log"),
         (
             &["--by", "api_key", "access.log"],
-            "by api_key: no clients: name the item of a missing field with --field, or leave out --except-bots",
+            "by api_key: no clients found: if the log lacks a field, name its item with --field; otherwise, \
+             leave out --except-bots",
         ),
         (
             &["--field", "api_key=$http_user_agent", "access.log"],
-            "--field api_key: not used: add --by api_key to propose a limit for that field",
+            "--field api_key: this field is not used: to propose a limit for it, add --by api_key",
         ),
         (
             &["--by", "website", "--by", "source+website", "access.log"],
-            "--by website and --by source+website use the same map, which has one SLO for each value: give one of them at a time",
+            "--by website and --by source+website use the same map, which can have only one SLO for each \
+             value: give only one of these options",
         ),
     ] {
         let Ran { code, out, problems } = ran_in(folder.path(), &[&["advise"], args].concat());
@@ -140,7 +142,8 @@ fn several_types_are_proposed_together() {
 #[test]
 fn few_clients_are_all_spared_and_it_says_so() {
     let Ran { code, problems, .. } = ran_in(folder().path(), &["advise", "access.log"]);
-    let note = "by source: --spare 99.9 spares all of 21 clients: with a lower --spare, the busiest wait";
+    let note = "by source: --spare 99.9 spares all of 21 clients: with a lower --spare, the busiest would \
+                wait";
     assert_eq!((code, problems), (0, vec![note.to_owned()]));
 }
 
@@ -296,9 +299,9 @@ fn a_crowd_that_nothing_tells_apart_is_said_to_be_one() {
     let folder = crowded(ask.into_iter());
     let (advice, text) = advice(folder.path());
     assert_eq!(advice["crowds"], Value::Array(Vec::new()), "{text}");
-    let sentence = "1250 addresses send 74 % of the requests, at most 10 each. No network, user agent or page \
-                    distinguishes a crowd, so a limit would make everybody wait. If the application is overloaded, use \
-                    law=protect.";
+    let sentence = "1250 addresses send 74 % of the requests, at most 10 requests each. No network, user \
+                    agent or page distinguishes a crowd, so a limit would make everybody wait. If the \
+                    application is overloaded, use law=protect.";
     assert!(text.contains(sentence), "{text}");
 }
 

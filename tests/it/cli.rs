@@ -295,7 +295,8 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
             &["simulate", "--attack", "5x/s"],
-            "'5x/s' for '--attack <RATE>': expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
+            "'5x/s' for '--attack <RATE>': expected a whole number per period (s, m, h, d or month), like \
+             50/s; for 1.5/s, write 90/m",
         ),
         (&["simulate", "--protect", "--rate", "50/s"], "'--protect [<LOAD>]' cannot be used with"),
         (&["simulate", "--runs", "4"], "--protect [<LOAD>]"),
@@ -338,7 +339,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["simulate", "--skew", "0.8"], "expected a part of the load from 0% to 100%, like 80% or 12.5%"),
         (
             &["simulate", "--store-dead", "80s"],
-            "expected two times since the start, the earlier one first, like 20s..80s",
+            "expected two times since the start of the run, the earlier one first, like 20s..80s",
         ),
         (&["simulate", "--attack", "1000001/s"], "expected a rate of at most 1000000/s"),
     ] {
@@ -494,10 +495,12 @@ fn every_problem_of_a_policy_is_told_with_its_line() {
     assert_eq!(
         problems_of(folder.path()),
         [
-            "slo.map:3: rate \"5x/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
-            "slo.map:4: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare it in [policy.types]",
+            "slo.map:3: rate \"5x/s\": expected a whole number per period (s, m, h, d or month), like 50/s; \
+             for 1.5/s, write 90/m",
+            "slo.map:4: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare \
+             this type in [policy.types]",
             "source.map:3: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
-            "website.map:2: SLO 2002 is not in slo.map: add it there, or name an SLO that is",
+            "website.map:2: SLO 2002 is not in slo.map: add it there, or name a different SLO",
         ]
     );
 }
@@ -560,7 +563,7 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "owner.map:1: \"acme=1001\" has no value, so it selects SLO 0: put a space before the SLO instead of =",
         "owner.map:2: \"ann\" has no value, so it selects SLO 0: ",
         "slo.map:2: also=website leads from SLO 2001 to SLO 2001, which has no effect there, ",
-        "slo.map:3: no map names SLO 1001: an SLO has no effect until a line of owner.map names it",
+        "slo.map:3: no map names SLO 1001: an SLO has no effect until a line in owner.map names it",
     ];
     assert_eq!((checked.code, outcome.len()), (0, expected.len()), "{outcome:#?}");
     for (outcome, expected) in outcome.iter().zip(expected) {
@@ -603,7 +606,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
         ),
         (
             &[("slo.map", SLOS), ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"), ("owner.map", "acme 1001\n")],
-            "owner.map: source.map:2 matches every client first, so none reaches this map",
+            "owner.map: source.map:2 matches every client first, so no client reaches this map",
         ),
         (&[("slo.map", "0 rate=unlimited\n3001 burst=20 rate=10/s\n")], "slo.map:2: no map names SLO 3001"),
         (
@@ -749,9 +752,10 @@ ipv4_prefix = 33
     let policy = &checked.problems[lines.len()..];
     let expected = [
         format!(
-            "{dir}/./slo.map:1: rate \"5x/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s"
+            "{dir}/./slo.map:1: rate \"5x/s\": expected a whole number per period (s, m, h, d or month), \
+             like 50/s; for 1.5/s, write 90/m"
         ),
-        format!("{dir}/./website.map:1: SLO 2001 is not in slo.map: add it there, or name an SLO that is"),
+        format!("{dir}/./website.map:1: SLO 2001 is not in slo.map: add it there, or name a different SLO"),
     ];
     assert_eq!(policy, expected);
     // A start tells the same of the config.
@@ -775,13 +779,15 @@ fn an_error_names_what_was_probably_meant() {
     let slo_map = format!("{dir}/slo.map");
     let expected = [
         format!(
-            "{slo_map}:2: rate \"1.5/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s"
+            "{slo_map}:2: rate \"1.5/s\": expected a whole number per period (s, m, h, d or month), like \
+             50/s; for 1.5/s, write 90/m"
         ),
         format!("{slo_map}:3: law \"token_bucket\": did you mean token-bucket?"),
     ];
     assert_eq!(ran(&["check", "--policy", dir]).problems, expected);
-    let no_directory =
-        format!("{slo_map}/slo.map: its parent is a file: name the directory of slo.map and the other maps");
+    let no_directory = format!(
+        "{slo_map}/slo.map: its parent is a file: name the directory that contains slo.map and the other maps"
+    );
     assert_eq!(ran(&["check", "--policy", &slo_map]).problems[0], no_directory);
 }
 
@@ -829,7 +835,7 @@ fn with_json_a_check_is_for_programs() {
     assert_eq!((said["errors"].as_array().unwrap().len(), &said["errors_total"]), (100, &150.into()));
     assert_eq!(
         said["errors"][1],
-        serde_json::json!({"file": place, "line": 2, "text": "SLO 7 is not in slo.map: add it there, or name an SLO that is"})
+        serde_json::json!({"file": place, "line": 2, "text": "SLO 7 is not in slo.map: add it there, or name a different SLO"})
     );
     // A file that cannot be read has no line.
     let (code, said) = json(&["--config", "/nowhere/slowlane.toml"]);

@@ -111,7 +111,8 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.ipv4_prefixes]\n2 = 16",
-            ":1: prefix of type 2: its key has no address; give the type the field source, or remove the prefix",
+            ":1: prefix of type 2: the key of this type has no address: add the field source to the type, \
+             or remove the prefix",
         ),
         ("[hold]\nwhen_full = \"drop\"", ":2: unknown variant `drop`, expected `pass` or `deny`"),
         (
@@ -135,7 +136,8 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.derived.asn]\nfrom = \"network\"\nmap = \"asn.map\"\nmatch = \"ip\"",
-            ":1: derived field asn: expected a name other than source, derived from a field that the proxy sends",
+            ":1: derived field asn: expected a name other than source, and as its origin a field that the \
+             proxy sends",
         ),
         (
             "[spop]\ntimeout = \"5\"",
@@ -192,7 +194,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"slo.map\"\nmatch = \"str\"",
-            ":1: slo.map: another map or slo.map already uses this file: name a different file",
+            ":1: slo.map: slo.map or another map already uses this file: name a different file",
         ),
         (
             "[grpc.fields]\nowner = \"X-Api-Key\"",

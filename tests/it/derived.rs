@@ -215,7 +215,10 @@ fn the_commands_know_the_field_by_its_name() {
     fs::write(slowlane.policy().join("bot.map"), "GPTBot openai\nbot\n").unwrap();
     let (said, is_done) = ran(&["check", "--config", "slowlane.toml", "--policy", "policy"], &slowlane);
     assert!(
-        !is_done && said.contains("bot.map:2: \"bot\": expected a value of 1 to 256 bytes after the key"),
+        !is_done
+            && said.contains(
+                "bot.map:2: \"bot\": expected the derived field's value after the key, 1 to 256 bytes"
+            ),
         "{said}"
     );
 }

@@ -181,7 +181,7 @@ fn all_maps_may_begin_with_a_byte_order_mark_and_a_wildcard_within_a_host_is_ref
     write("source.map", "64:ff9b::/96 3001\n");
     let (code, said) = slowlane(&["check"]);
     assert!(
-        code == Some(1) && said.contains("clients behind NAT64 count under their IPv4 addresses"),
+        code == Some(1) && said.contains("clients behind NAT64 are counted under their IPv4 addresses"),
         "{said}"
     );
 }

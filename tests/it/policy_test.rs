@@ -161,7 +161,7 @@ fn the_slos_of_a_request_are_told_with_the_lines_that_name_them() {
         "website=w5 owner=acme -> 2005, 1001\nwebsite=W5.:80 -> 2005\nwebsite=w99 -> 0\nwebsite=w99 -> unlimited",
     );
     holds("website=\"a b\" -> refused; 2 at once -> 2 deny");
-    let refused = "refused: the website is not a host, or a value is too long to be searched";
+    let refused = "refused: the website is not a host, or a value is too long to search";
     assert_eq!(
         failures(
             "website=w5 owner=acme -> 2005\nwebsite=w99 -> refused\nwebsite=w1 -> unlimited\nwebsite=\"a b\" -> 0"
@@ -408,7 +408,8 @@ fn a_hostile_file_is_a_mistake_with_its_place() {
         (&b"a=1 -> 0\n".repeat(500_000), "policy.test: more than 4194304 bytes: split the file"),
         (
             (case.to_owned() + "99999999999999999999 at once -> pass").as_bytes(),
-            "policy.test:1:28: \"99999999999999999999\": expected a number of requests, 1 to 1000000, like 10",
+            "policy.test:1:28: \"99999999999999999999\": expected a number of requests from 1 to 1000000, \
+             like 10",
         ),
         (
             case.repeat(3).replace("; ", "; 600000 at once -> pass\n").as_bytes(),

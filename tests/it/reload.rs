@@ -303,7 +303,8 @@ fn a_broken_file_changes_nothing_and_is_told_with_its_line() {
 
     rename_over(&slowlane.policy().join("slo.map"), &SLO_MAP.replace("9/s", "9/w"));
     slowlane.process.logged(
-        "policy/slo.map:2: rate \"9/w\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
+        "policy/slo.map:2: rate \"9/w\": expected a whole number per period (s, m, h, d or month), like \
+         50/s; for 1.5/s, write 90/m",
     );
     rename_over(&slowlane.policy().join("slo.map"), SLO_MAP);
     rename_over(&path, "shop.example 2002\n");
@@ -544,9 +545,9 @@ fn a_map_that_shrinks_waits_for_a_second_look() {
 fn a_hangup_puts_a_smaller_map_in_force_at_once() {
     let mut slowlane = with_200_lines();
     fs::remove_file(slowlane.policy().join("website.map")).unwrap();
-    slowlane.process.logged("website.map is gone (it had 200 lines): takes effect in ");
+    slowlane.process.logged("website.map is missing (it had 200 lines): takes effect in ");
     slowlane.process.signal("HUP");
-    slowlane.process.logged("policy: website.map 200 lines -> gone");
+    slowlane.process.logged("policy: website.map 200 lines -> removed");
     eventually("the edit is served", || (slo_of(&slowlane, "w0.example") == "0").then_some(()));
     // A writer that has not closed its file is not waited for.
     let mut file = fs::File::create(slowlane.policy().join("website.map")).unwrap();

@@ -499,8 +499,8 @@ fn work_that_a_log_does_not_have_is_said_once() {
     assert_eq!(
         problems,
         [
-            "--policy: the log does not have the tokens of 3 requests, which keep their reservations: name the item that \
-             has it, like --measure cost=$http_x_cost"
+            "--policy: the log lacks the tokens of 3 requests, so the reservations count instead: name the item \
+          that contains the cost, like --measure cost=$http_x_cost"
         ]
     );
     // The first two have cost a token each, so that the third finds room.
@@ -510,11 +510,11 @@ fn work_that_a_log_does_not_have_is_said_once() {
         ("slo,policy,2001,token-bucket,1/h,,,3,0,0,,,,,tokens,3,3,0,0", 0)
     );
     let Ran { code, problems, .. } = workdir.ran(&["--measure", "cost=$tokens", "access.log"]);
-    let missing = "--measure cost: $tokens is not in the format; the format has $remote_addr";
+    let missing = "--measure cost: $tokens is not in the format, which has $remote_addr";
     assert!(code == 1 && problems[0].contains(missing), "{problems:?}");
     workdir.write("policy/slo.map", WORKDIR_SLO_MAP.as_bytes());
     let Ran { code, problems, .. } = workdir.ran(&["--measure", "cost=1", "access.log"]);
-    assert!(code == 1 && problems[0].contains("--measure: not used by the policy"), "{problems:?}");
+    assert!(code == 1 && problems[0].contains("--measure: the policy does not use measures"), "{problems:?}");
 }
 
 /// The path is a part of the request line, and headers have items of their own.
@@ -541,7 +541,7 @@ fn a_field_that_a_log_lacks_is_proposed_with_its_item() {
     }
     for flag in [&[][..], &["--field", "path=%HP"], &["--field", "path=$uri"]] {
         let problems = problems("path", flag);
-        assert!(!problems.contains("do not carry the field path"), "{flag:?}: {problems}");
+        assert!(!problems.contains("do not contain the field path"), "{flag:?}: {problems}");
     }
 }
 
@@ -589,7 +589,7 @@ fn an_hour_that_occurs_twice_is_two_hours() {
     let ReplayCounts { requests, delayed, denied, .. } = outcome.sides[0].total.counts;
     assert_eq!((requests, denied), (25 * hour / 2, 0));
     assert!(delayed <= 5, "{delayed}");
-    let note = "log: the clock goes back at line 3603: an hour is added to the times from there on";
+    let note = "log: the clock goes back at line 3603, so an hour was added to the times from that line on";
     assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
 
     // A few long requests among others are behind, and the clock has not changed.
@@ -612,9 +612,9 @@ fn a_line_far_ahead_or_behind_is_harmless() {
     assert_eq!(
         problems,
         [
-            "1 request came more than 1m after later requests and got the time of the last one: raise --reorder, or give each \
-             proxy's log as a separate file",
-            "left out 1 request with times far ahead of the following lines",
+            "1 request arrived more than 1m before requests on earlier lines, and got the time of the last \
+             of these: raise --reorder, or give each proxy's log as a separate file",
+            "left out 1 request with times far ahead of the times on the following lines",
         ]
     );
     assert_eq!(workdir.rows(&["--reorder", "10m", "access.log"]).1.len(), 1);
@@ -626,8 +626,8 @@ fn a_line_after_too_many_later_ones_has_its_own_note() {
     let line = |ms: u64| line(&Asked { ms: 1_700_000_000_000 + ms, source: [1; 4], website: 0, cost: 1 });
     let log: String = (0..300_000).map(|number| line(10_000 + number / 100)).chain([line(0)]).collect();
     let Outcome { notes, .. } = replayed(log);
-    let want = "1 request came after more than 262144 later requests and got the time of the last one: give each proxy's log as a \
-                separate file";
+    let want = "1 request followed more than 262144 requests that arrived later, and got the time of the \
+                last of these: give each proxy's log as a separate file";
     assert_eq!(notes.last().map(String::as_str), Some(want), "{notes:?}");
 }
 
@@ -769,12 +769,12 @@ fn every_error_has_a_remedy() {
         ),
         (
             &["--field", "website=$http_x", "good"],
-            "--field website: $http_x is not in the format; the format has $remote_addr $time_local $request $status $body_bytes_sent \
-             $request_time $host $slowlane_verdict $request_id",
+            "--field website: $http_x is not in the format, which has $remote_addr $time_local $request \
+             $status $body_bytes_sent $request_time $host $slowlane_verdict $request_id",
         ),
         (
             &["--field", "colour=$host", "good"],
-            "--field colour: not used by the policy: no map, key or share names it",
+            "--field colour: the policy does not use this field: no map, key or share names it",
         ),
     ] {
         let Ran { code, out, problems } = workdir.ran(args);
@@ -841,11 +841,11 @@ slo   law           rate  requests  delayed    %  denied     %  mean ms  p50 ms 
 slo  law   rate    requests  delayed    %  denied    %  mean ms  p50 ms  p99 ms  max ms
 0    pace  5000/s         8        0  0.0       0  0.0        -       -       -       -
 
-the keys of policy with the most requests with different verdicts:
+the keys of policy with the most requests whose verdicts differ:
 slo   key               requests  delayed  denied  mean ms  max ms  otherwise  delayed there  denied there  who
 2001  {key}         8        0       3        -       -          3              0             0  website=shop.example
 
-the keys of other with the most requests with different verdicts:
+the keys of other with the most requests whose verdicts differ:
 slo  key               requests  delayed  denied  mean ms  max ms  otherwise  delayed there  denied there  who
 0    {everybody}         8        0       0        -       -          3              0             3  (all)
 "
@@ -877,7 +877,8 @@ fn a_protected_application_passes_and_shows_its_limit() {
     workdir.write("access.log", (0..800 + 1_600).map(line).collect::<String>().as_bytes());
     let Ran { code, out, problems } = workdir.ran(&["access.log"]);
     assert_eq!(code, 0, "{problems:?}");
-    let (_, figures) = out.split_once("law=protect would have let this many inside at a time").unwrap();
+    let (_, figures) =
+        out.split_once("law=protect would have let this many requests inside at a time").unwrap();
     let row: Vec<&str> = figures.lines().nth(2).unwrap().split_whitespace().collect();
     assert_eq!([row[0], row[2], row[3], row[4]], ["2001", "400", "50.0", "14"]);
     let (rows, _) = workdir.rows(&["access.log"]);

@@ -341,7 +341,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--clients", "0"][..], "no load: expected clients, greedy connections, a crowd or an attacker"),
         (
             &["--clients", "6000", "--greedy", "6000"],
-            "12000 connections of clients, greedy clients and the crowd: expected at most 10000",
+            "the clients, greedy clients and crowd have 12000 connections in all: expected at most 10000",
         ),
         (
             &["--think", "1us"],
@@ -353,7 +353,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--option", "unit=seconds", "--burst", "20s"],
-            "pace: rate \"50/s\": expected a duration and a period (s, m, h, d or month), like 2s/s",
+            "pace: rate \"50/s\": expected a duration per period (s, m, h, d or month), like 2s/s",
         ),
         (
             &["--option", "unit=bytes"],
@@ -361,7 +361,8 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--cost", "1"],
-            "--cost: the SLO counts requests: give it a unit, like --option unit=seconds --rate 2s/s --burst 20s",
+            "--cost: the SLO counts requests: give the SLO a unit, like --option unit=seconds --rate 2s/s \
+             --burst 20s",
         ),
         (
             &["--cost", "1", "--option", "unit=tokens", "--nodes", "2"],
@@ -377,37 +378,47 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--nodes", "1", "--rtt", "5ms"], "--rtt needs several nodes: add --nodes, like --nodes 35"),
         (
             &["--nodes", "35", "--law", "fair"],
-            "fair: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node",
+            "fair: several nodes can share only pace, token-bucket and leaky-bucket: choose one of these \
+             laws, or simulate one node",
         ),
-        (&["--nodes", "35", "--rate", "0/s"], "0/s: nothing to share between nodes: expected a rate above 0"),
+        (
+            &["--nodes", "35", "--rate", "0/s"],
+            "rate 0/s: there is nothing to share between nodes: expected a rate above 0",
+        ),
         (
             &["--nodes", "35", "--rtt", "500ms"],
-            "a round trip of 500ms: expected less than 500ms, or the store counts as silent",
+            "a round trip of 500ms: expected less than 500ms, or the store would count as silent",
         ),
         (
             &["--nodes", "35", "--period", "1us"],
-            "a period of 1us: the nodes would contact the store too often in this run: use a longer period, or fewer seconds",
+            "with a period of 1us, the nodes would contact the store too often in this run: use a longer \
+             period, or fewer seconds",
         ),
         (
             &["--nodes", "35", "--store-dead", "60s..90s"],
-            "the store has a fault at 1m, but the run ends before that: use more seconds",
+            "a fault of the store is planned for 1m, but the run ends too early for that: use more seconds",
         ),
         (
             &["--nodes", "35", "--store-flush", "2m"],
-            "the store has a fault at 2m, but the run ends before that: use more seconds",
+            "a fault of the store is planned for 2m, but the run ends too early for that: use more seconds",
         ),
         (
             &["--attack", "9/s", "--attack-during", "50s..70s"],
-            "the attack is at 50s..70s, but the run ends before that: use more seconds",
+            "the attack is planned for 50s..70s, but the run ends too early for that: use more seconds",
         ),
         (
             &["--measure", "10s..20s,15s..30s"],
-            "15s..30s is measured, but begins before the previous part ends: name the parts in order",
+            "the measured part 15s..30s begins before the previous part ends: give the parts in order, \
+             without overlap",
         ),
-        (&["--measure", "50s..70s"], "50s..70s is measured, but the run ends before that: use more seconds"),
+        (
+            &["--measure", "50s..70s"],
+            "50s..70s is to be measured, but the run ends too early for that: use more seconds",
+        ),
         (
             &["--measure", "10s..20s,20s..41s", "--clients", "5-50-5"],
-            "20s..41s is measured, but 5-50-5 changes the number of clients in it: split it there",
+            "the number of clients, 5-50-5, changes during the measured part 20s..41s: split this part at \
+             the change",
         ),
     ] {
         let Ran { code, out, problems } = ran(&[&["simulate"], args].concat());

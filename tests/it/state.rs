@@ -110,7 +110,7 @@ fn a_file_that_cannot_be_used_is_set_aside() {
     let broken: [(&[u8], &str); 6] = [
         (b"", "it is truncated"),
         (b"an evening in the life of", "it is not a slowlane snapshot"),
-        (&version, "it has layout 99, but this slowlane reads layouts 3 to 6"),
+        (&version, "it has layout 99, but this version of slowlane reads only layouts 3 to 6"),
         (&whole[..last], "it is truncated"),
         (&whole, "it is damaged: part "),
         (&whole[..16], "it is truncated"),

@@ -249,7 +249,8 @@ fn a_reload_ends_when_the_policy_is_in_force_or_refused() {
 
     write("website.map", "shop.example 2001\nblog.example 2002\nREADY=1 2003\n");
     let refused = format!(
-        "serving the previous policy: {}:2: SLO 2002 is not in slo.map: add it there, or name an SLO that is",
+        "serving the previous policy: {}:2: SLO 2002 is not in slo.map: add it there, or name a different \
+         SLO",
         policy.join("website.map").display()
     );
     edited(&refused);

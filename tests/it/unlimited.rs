@@ -46,8 +46,7 @@ fn without_a_policy_nothing_is_throttled_and_everything_counted() {
         (&json!("unlimited"), &json!("unlimited"), &json!("unlimited"), &Value::Null)
     );
     let outcome = ran(&["why", "--admin", &admin.to_string(), "source=192.0.2.1"]).out;
-    for part in [" rate=unlimited\n", "\n  unlimited every request passes, and is counted\n  says    pass\n"]
-    {
+    for part in [" rate=unlimited\n", "\n  unlimited every request passes and is counted\n  says    pass\n"] {
         assert!(outcome.contains(part), "{part} in\n{outcome}");
     }
     let outcome = ran(&["top", "--once", "--admin", &admin.to_string()]).out;

@@ -7,9 +7,9 @@ const EXPECTED: [(&str, &str); 8] = [
     ("the table is full: ", "the floods have more keys than the table"),
     ("cannot write to the decision log: No space left on device", "its disk is full"),
     ("policy not reloaded from ", "an edit has a mistake"),
-    ("rate \"5x/s\": expected a whole number and a period", "the mistake of that edit"),
+    ("rate \"5x/s\": expected a whole number per period", "the mistake of that edit"),
     ("\"300.0.0.1\": expected an address or a network", "the mistake of that edit"),
-    ("website.map is gone (it had ", "an edit deletes the map for a second"),
+    ("website.map is missing (it had ", "an edit deletes the map for a second"),
     ("policy files changed while slowlane read them", "edits follow one another"),
     ("timeout: a frame or the hello is incomplete", "peers over SPOP stall"),
 ];

@@ -32,14 +32,14 @@
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::dbg_macro,
-    reason = "the terminal belongs to the edge"
+    reason = "only the edge reads from and writes to the terminal"
 )]
 #![cfg_attr(
     test,
     allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "unit tests may do anything: clippy checks the walls in the build without them"
+        reason = "unit tests are exempt: Clippy checks the rules of this crate in the build without tests"
     )
 )]
 

@@ -39,7 +39,7 @@ impl Method {
 
     /// The name of the method's service.
     pub fn service(self) -> &'static str {
-        self.path().split('/').nth(1).expect("a path begins with it")
+        self.path().split('/').nth(1).expect("every path begins with the service")
     }
 }
 
@@ -64,7 +64,7 @@ impl StatusCode {
 
     /// The code's name, as gRPC spells it.
     pub fn name(self) -> &'static str {
-        StatusCode::name_of(self.number()).expect("each has a name")
+        StatusCode::name_of(self.number()).expect("every status code has a name")
     }
 
     /// The name of any status code. None if there is no such code.

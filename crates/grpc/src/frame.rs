@@ -23,7 +23,7 @@ pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
     match announced(body)? {
         None => Err(GrpcStatus::new(StatusCode::Internal, "the request has no message")),
         Some(length) if PREFIX + length == body.len() => Ok(body.slice(PREFIX..)),
-        Some(_) => Err(GrpcStatus::new(StatusCode::Internal, "the request is not one whole message")),
+        Some(_) => Err(GrpcStatus::new(StatusCode::Internal, "the request is not exactly one message")),
     }
 }
 
@@ -72,6 +72,6 @@ pub fn framed(message: &impl Message) -> Vec<u8> {
     let mut body = Vec::with_capacity(PREFIX + length);
     body.push(0);
     body.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-    message.encode(&mut body).expect("a vector grows");
+    message.encode(&mut body).expect("a vector grows as needed");
     body
 }

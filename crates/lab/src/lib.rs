@@ -6,7 +6,7 @@
     allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "unit tests may do anything: clippy checks the walls in the build without them"
+        reason = "unit tests are exempt: Clippy checks the rules of this crate in the build without tests"
     )
 )]
 

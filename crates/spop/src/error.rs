@@ -11,7 +11,7 @@ pub enum Error {
     TooBig { bytes: u32, bytes_max: u32 },
     #[error("this is {0}, not SPOP: this port is for HAProxy's SPOE only")]
     Foreign(&'static str),
-    #[error("frame of {bytes} bytes: a head has at least 7")]
+    #[error("frame of {bytes} bytes: at least 7 are required")]
     TooSmall { bytes: u32 },
     #[error(transparent)]
     Read(#[from] ReadError),

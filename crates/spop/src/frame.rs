@@ -184,7 +184,7 @@ impl<'o> FrameWriter<'o> {
     #[inline]
     pub(super) fn finish(self) {
         let frame = &mut self.out[self.start..];
-        let length = u32::try_from(frame.len() - LENGTH_BYTES).expect("no frame of ours comes near 4 GiB");
+        let length = u32::try_from(frame.len() - LENGTH_BYTES).expect("frames stay far below 4 GiB");
         frame[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
     }
 }

@@ -44,7 +44,7 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);
-    let bytes = out.last_chunk_mut().expect("it was just made");
+    let bytes = out.last_chunk_mut().expect("the room was just added");
     let length = write_long(value, bytes);
     out.truncate(start + length);
 }

@@ -90,8 +90,8 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "burst=0 rate=10/s law=sliding-buckets buckets=2",
             10,
             1_000,
-            "sum 0 of 2 sub-windows + cost 1 = 1 <= N 10 (10/s in 1s); \
-             plus 10 of the sub-window before = 11 <= N + N / 2 = 15",
+            "sum 0 of 2 sub-windows + cost 1 = 1 <= N 10 (10/s in 1s); plus 10 of the previous sub-window = \
+             11 <= N + N / 2 = 15",
         ),
         (
             "burst=0 rate=2/s law=sliding-log",
@@ -123,8 +123,8 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "burst=5 rate=10/s law=fair",
             7,
             0,
-            "tokens 0 - 2 kept for others = 0 < cost 1; slots taken: 2, other sources waiting: 0, turn of this source: from \
-             slot 3 on; its slot of 1 / 10/s begins in 400 ms <= max_delay 5s",
+            "tokens 0 - 2 kept for others = 0 < cost 1; slots taken: 2, other sources waiting: 0, this \
+             source's turn: from slot 3 on; the request's slot of 1 / 10/s begins in 400 ms <= max_delay 5s",
         ),
         ("burst=5 rate=0/s law=sliding-log", 3, 0, "rate 0: every request is denied"),
     ] {

@@ -121,7 +121,7 @@ pub fn written(at: Timestamp) -> String {
 /// The calendar second that contains a moment.
 fn utc(at: Timestamp) -> UtcDateTime {
     let second = UtcDateTime::from_unix_timestamp(at.since_epoch().as_secs() as i64);
-    second.expect("a timestamp ends in the year 2554, and the calendar in 9999")
+    second.expect("timestamps end in the year 2554, and the calendar in the year 9999")
 }
 
 #[cfg(test)]

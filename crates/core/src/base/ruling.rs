@@ -24,7 +24,7 @@ pub struct Ruling {
     pub slo: SloId,
 }
 
-const _: () = assert!(size_of::<Ruling>() == 48, "a batch of them is copied for every answer");
+const _: () = assert!(size_of::<Ruling>() == 48, "a batch of rulings is copied for every answer");
 
 /// Parts that only a few rulings have: several SLOs, a ticket, a turn, a block, a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ impl Decision {
         }
         let judged = details.judged();
         let deciding = judged.iter().find(|judged| (judged.slo, judged.key) == (slo, key));
-        let deciding = deciding.expect("one of them decides");
+        let deciding = deciding.expect("the SLO and the key are those of a judgement");
         let alike = judged.iter().filter(|judged| !judged.is_dry_run && !judged.ends.is_work());
         let remaining = match deciding.ends.is_work() {
             true => deciding.remaining,

@@ -47,7 +47,7 @@ pub enum TargetError {
     NoField,
     #[error("more than {TARGET_FIELDS_MAX} fields: name fewer")]
     TooManyFields,
-    #[error("{0:?}: expected the name of a field: 1 to {NAME_BYTES_MAX} visible ASCII characters without =")]
+    #[error("{0:?}: expected a field name of 1 to {NAME_BYTES_MAX} visible ASCII characters, without =")]
     Name(String),
     #[error("{0} is given twice: only one value can match, so keep one")]
     Twice(String),
@@ -194,7 +194,7 @@ mod tests {
             ("", "name at least one field, like source=192.0.2.66"),
             ("source", "\"source\": expected fields and their values"),
             ("source=", "source has no value: give one, like source=x"),
-            ("=x", "\"\": expected the name of a field"),
+            ("=x", "\"\": expected a field name"),
             ("a_b=1 a-b=1", "a_b is given twice"),
             ("key=26C7", "key: expected sixteen hex digits"),
             ("key=26C7827D889F6DA3 source=x", "key: expected sixteen hex digits and no other field"),

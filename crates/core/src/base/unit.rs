@@ -56,7 +56,7 @@ impl Unit {
     /// The unit's name in the header `RateLimit-Policy`, which has its own name for bytes.
     pub(crate) fn quota_unit(&self) -> QuotaUnit {
         let name = if *self == Unit::Bytes { "content-bytes" } else { self.name() };
-        QuotaUnit::from(name).expect("a name of a unit is short")
+        QuotaUnit::from(name).expect("unit names are short")
     }
 
     pub fn name(&self) -> &str {

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The text is not a quantity. The message gives the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    #[error("expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s")]
+    #[error("expected a whole number per period (s, m, h, d or month), like 50/s; for 1.5/s, write 90/m")]
     Rate,
     #[error("expected a rate of at most {RATE_MAX_PER_S}/s")]
     RateRange,

@@ -56,7 +56,7 @@ impl Member {
     }
 
     pub fn arguments(&self) -> String {
-        serde_json::to_string(self).expect("texts and numbers can be written")
+        serde_json::to_string(self).expect("strings and numbers can always be written as JSON")
     }
 }
 

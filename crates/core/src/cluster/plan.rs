@@ -50,8 +50,8 @@ impl OnSilence {
     pub const fn response(self) -> &'static str {
         match self {
             OnSilence::Share => "admits its recent share of each rate",
-            OnSilence::Open => "admits the whole of each rate",
-            OnSilence::Closed => "refuses every request of a shared key",
+            OnSilence::Open => "admits each rate in full",
+            OnSilence::Closed => "refuses all requests for shared keys",
         }
     }
 }

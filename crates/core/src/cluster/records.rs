@@ -83,7 +83,7 @@ impl Records {
         }
         // The key has no record, its record has expired, or an edit has changed the mode of its SLO.
         let mut record = KeptRecord::new(arguments, now_s);
-        let answer = record.merge(arguments, now_s).expect("they are of one mode");
+        let answer = record.merge(arguments, now_s).expect("a new record has the mode of its arguments");
         place.put(Lasting { record, ends }, now);
         answer
     }

@@ -347,7 +347,7 @@ fn known(stats: &Stats, plan: &Plan) -> String {
             )
         }
         (None, None) => {
-            format!("no reply from the store yet: each request counts for every node; nodes: {}", plan.nodes)
+            format!("no reply from the store yet: each request counts once per node; nodes: {}", plan.nodes)
         }
         (Some(share), None) => format!(
             "share {:.1} % of the demand: {own_per_s:.1}/s here, {others_per_s:.1}/s elsewhere, as of {} ago",
@@ -374,7 +374,7 @@ mod tests {
             let (own_per_s, others_per_s, share, replied, silent) = (0.0, 0.0, None, None, None);
             of_rate(&Stats { ahead_s, own_per_s, others_per_s, share, replied, silent }, &plan, cost)
         };
-        let ignorant = "; no reply from the store yet: each request counts for every node; nodes: 2";
+        let ignorant = "; no reply from the store yet: each request counts once per node; nodes: 2";
         assert_eq!(of(0.4, 1), format!("wait 500 ms behind the requests of all nodes{ignorant}"));
         assert_eq!(of(-0.5, 6), format!("wait 100 ms behind the requests of all nodes{ignorant}"));
         assert_eq!(of(-0.5, 5), format!("tokens 5 of burst 20 >= cost 5{ignorant}"));

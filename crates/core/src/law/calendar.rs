@@ -254,8 +254,8 @@ impl Calendar {
         let (_, _, others) = self.place(clock, request.sharer, u32::MAX);
         let (taken, turn) = (clock.taken, offer.from.saturating_sub(clock.begun));
         format!(
-            "tokens {} - {kept} kept for others = {left} {compared} cost {cost}; slots taken: {taken}, other sources \
-             waiting: {others}, turn of this source: from slot {turn} on",
+            "tokens {} - {kept} kept for others = {left} {compared} cost {cost}; slots taken: {taken}, \
+             other sources waiting: {others}, this source's turn: from slot {turn} on",
             clock.tokens
         )
     }

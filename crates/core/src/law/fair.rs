@@ -92,7 +92,7 @@ impl Fair {
             }
             slots => {
                 let reason =
-                    format!("spans {slots} slots, but fair keeps at most {SLOTS_MAX}: make it shorter");
+                    format!("spans {slots} slots, but fair keeps at most {SLOTS_MAX}: shorten max_delay");
                 let given = pace.delay_max();
                 Err(OptionError::Rate { name: "max_delay", given, rate: objective.rate, reason })
             }
@@ -112,7 +112,7 @@ impl Rule for Fair {
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Some(AuxState::Calendar(calendar)) = aux else {
             let stand_in = self.pace.explain(scale, entry, None, arrival);
-            return format!("no auxiliary memory is left for waiting sources, so pace decides: {stand_in}");
+            return format!("no auxiliary memory is left for waiting sources, so pace applies: {stand_in}");
         };
         let (now_ns, max_delay_ns) = (arrival.now.as_nanos(), self.pace.max_delay_ns);
         let rate = &scale.rate;
@@ -126,10 +126,14 @@ impl Rule for Fair {
             Booking::At(due_ns) => {
                 let delay_ns = due_ns.saturating_sub(now_ns);
                 let (within, delay) = (compared(delay_ns <= max_delay_ns), time(delay_ns));
-                format!("{state}; its slot of 1 / {rate} begins in {delay} {within} max_delay {max_delay}")
+                format!(
+                    "{state}; the request's slot of 1 / {rate} begins in {delay} {within} max_delay {max_delay}"
+                )
             }
             Booking::TooLate => {
-                format!("{state}; its slot of 1 / {rate} would begin after a delay > max_delay {max_delay}")
+                format!(
+                    "{state}; the request's slot of 1 / {rate} would begin after more than max_delay {max_delay}"
+                )
             }
         }
     }

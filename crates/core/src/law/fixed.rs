@@ -33,7 +33,7 @@ impl Rule for Fixed {
 
     fn explain(&self, _: &Scale, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
         let text = if self.passes {
-            "every request passes, and is counted"
+            "every request passes and is counted"
         } else {
             "rate 0: every request is denied"
         };

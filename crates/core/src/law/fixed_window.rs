@@ -60,7 +60,8 @@ impl FixedWindow {
             None => period == Period::Month && options.get("window").is_none(),
         };
         if is_calendar && options.get("window").is_some() {
-            let (value, expected) = (CALENDAR.to_owned(), "no window=: the rate's period is the window");
+            let (value, expected) =
+                (CALENDAR.to_owned(), "no window=, because the rate's period is the window");
             return Err(OptionError::Unfit { name: "reset", value, expected });
         }
         let calendar = is_calendar.then(|| Calendar::of(period));

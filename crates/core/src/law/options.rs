@@ -21,13 +21,13 @@ pub enum OptionError {
     #[error("{name} {value:?}: expected {expected}")]
     Unfit { name: &'static str, value: String, expected: &'static str },
     /// A time that suits some rates, but not this one.
-    #[error("{name} {}: at {rate} it {reason}", written(*.given))]
+    #[error("{name} {}: at {rate}, it {reason}", written(*.given))]
     Rate { name: &'static str, given: Duration, rate: Rate, reason: String },
     #[error("{name} {value:?}: expected {}", .choices.join(" or "))]
     Choice { name: &'static str, value: String, choices: Vec<&'static str> },
     #[error(
-        "a sketch with error {error} and confidence {confidence} takes {} MiB: the maximum is {} MiB; raise error or \
-         lower confidence", .bytes >> 20, .bytes_max >> 20
+        "a sketch with error {error} and confidence {confidence} takes {} MiB, but the maximum is {} MiB: \
+         raise error or lower confidence", .bytes >> 20, .bytes_max >> 20
     )]
     Memory { error: String, confidence: String, bytes: usize, bytes_max: usize },
     #[error("law {name:?}: {}", meant(.name, .names))]

@@ -40,7 +40,7 @@ impl Rule for Protection {
     }
 
     fn explain(&self, _: &Scale, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
-        "this application has received no request lately, so this one passes".into()
+        "the application has received no requests recently, so this request passes".into()
     }
 
     fn counts_ends(&self) -> bool {
@@ -57,7 +57,7 @@ impl Rule for Protection {
 
     fn describe(&self, _: Objective) -> String {
         format!(
-            "as many at a time as the application serves, max_delay {}",
+            "as many at a time as the application can serve, max_delay {}",
             time(self.delay_max().as_nanos() as u64)
         )
     }

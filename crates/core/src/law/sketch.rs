@@ -98,7 +98,7 @@ impl Sketch {
         }
         if counts.window.limit > COUNT_MAX {
             let (window, rate) = (counts.window.duration(), objective.rate);
-            return Err(Window::too_long(window, rate, COUNT_MAX, ", or use sliding-window"));
+            return Err(Window::too_long(window, rate, COUNT_MAX, " or law=sliding-window"));
         }
         Ok(Sketch { counts, shape, error, confidence, is_first_stage })
     }

@@ -118,7 +118,7 @@ impl Rule for SlidingBuckets {
         if is_within {
             let (within, wide_limit) = (compared(wide <= self.wide_limit), self.wide_limit);
             text += &format!(
-                "; plus {left} of the sub-window before = {wide} {within} N + N / {buckets} = {wide_limit}"
+                "; plus {left} of the previous sub-window = {wide} {within} N + N / {buckets} = {wide_limit}"
             );
         }
         if cost > self.room(packed) && cost <= self.window.limit {

@@ -56,7 +56,7 @@ impl SlidingLog {
             ..=ADMISSIONS_MAX => Ok(SlidingLog { stand_in }),
             _ => {
                 let (window, rate) = (stand_in.window.duration(), objective.rate);
-                Err(Window::too_long(window, rate, ADMISSIONS_MAX, ", or use sliding-window"))
+                Err(Window::too_long(window, rate, ADMISSIONS_MAX, " or law=sliding-window"))
             }
         }
     }
@@ -80,7 +80,7 @@ impl Rule for SlidingLog {
         let stand_in = || self.stand_in.explain(scale, entry, None, arrival);
         let Some(AuxState::Log(log)) = aux else {
             return format!(
-                "no auxiliary memory is left for a log, so sliding-window decides: {}",
+                "no auxiliary memory is left for a log, so sliding-window applies: {}",
                 stand_in()
             );
         };

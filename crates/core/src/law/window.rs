@@ -49,7 +49,7 @@ impl Window {
         let window = options.duration_of("window", WINDOW_MIN)?.unwrap_or(rate.period());
         match u32::try_from(rate.requests_in(window)) {
             Ok(0) => {
-                let reason = "holds less than one request: make it longer".into();
+                let reason = "holds less than one request: use a longer window".into();
                 Err(OptionError::Rate { name: "window", given: window, rate, reason })
             }
             Ok(limit @ ..=Window::LIMIT_MAX) => Ok(Window::new(limit, window.as_nanos() as u64)),
@@ -59,7 +59,7 @@ impl Window {
 
     /// The error for a window that holds more than `limit_max` requests at this rate; `or` names another remedy.
     pub(super) fn too_long(window: Duration, rate: Rate, limit_max: u32, or: &str) -> OptionError {
-        let reason = format!("holds more than {limit_max} requests: make it shorter{or}");
+        let reason = format!("holds more than {limit_max} requests: use a shorter window{or}");
         OptionError::Rate { name: "window", given: window, rate, reason }
     }
 

@@ -207,7 +207,7 @@ impl Proxy {
             };
             counted.keys.insert(key.into(), known);
         }
-        let known = counted.keys.get_mut(key).expect("it was just put there");
+        let known = counted.keys.get_mut(key).expect("the key was just inserted");
         // HAProxy has forgotten the key in the meantime, and counts from 0 again. During a resync, such counts cannot
         // be distinguished from old ones.
         if !self.is_beginning && now.since(known.seen) > counted.expire + ON_THE_WAY {

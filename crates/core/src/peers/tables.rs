@@ -95,7 +95,9 @@ fn fault(pace: &Definition, tables: &[&Definition]) -> Option<String> {
     } else if numbers.is_none_or(|column| column.values as usize != size_of::<Numbers>() / size_of::<u64>()) {
         Some(format!("{of_limits} must store `gpt(4)`: until then, its keys have no limit"))
     } else if limits.key_bytes < pace.key_bytes {
-        Some(format!("{of_limits} needs the `len` of {of_pace}: until then, long keys share a limit"))
+        Some(format!(
+            "{of_limits} needs at least the `len` of {of_pace}: until then, long keys share a limit"
+        ))
     } else {
         None
     }
@@ -146,7 +148,7 @@ mod tests {
         for (limits, reported) in [
             (of_addresses, "slowlane_limits must be `type string`"),
             (of_three, "slowlane_limits must store `gpt(4)`"),
-            (short, "slowlane_limits needs the `len` of slowlane_pace"),
+            (short, "slowlane_limits needs at least the `len` of slowlane_pace"),
             (other, "slowlane_pace needs a table slowlane_limits"),
         ] {
             let found = found(&[&pace, &limits]);

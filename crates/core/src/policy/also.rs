@@ -144,8 +144,9 @@ mod tests {
         assert_eq!(reported(slos, "ann 1001\n", "shop.example 2001\n"), reported(slos, "", ""), "two types");
         assert_eq!(reported(slos, "ann 1001\n", ""), "");
         let same = reported(slos, "ann 2002\n", "shop.example 2001\n");
-        let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002, which has no effect there, because its type \
-                        has already counted the request: give it another type, or remove also=";
+        let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002, which has no effect there, \
+                        because an SLO of its type has already counted the request: give SLO 2002 a \
+                        different type, or remove also=";
         assert_eq!(same, expected);
     }
 
@@ -191,8 +192,8 @@ mod tests {
         let four = [three[0], three[1], three[2], three[3], ("owner.map", "ann 1001\n")];
         assert_eq!(
             errors(&four),
-            "slo.map:2: also=owner leads from the SLOs 4001, 3001, 2001 to SLO 1001: a request has at most three \
-             SLOs: remove one also="
+            "slo.map:2: also=owner leads from the SLOs 4001, 3001, 2001 to SLO 1001, but a request has at \
+             most three SLOs: remove one also="
         );
     }
 }

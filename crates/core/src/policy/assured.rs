@@ -135,8 +135,8 @@ mod tests {
         let reported = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
         let too_much = |assured: &str, rate: &str| {
             format!(
-                "slo.map:2: the keys with also=owner are assured {assured}/s in all, but the SLOs of that lookup have \
-                 only {rate}/s: assure less, or raise their rates"
+                "slo.map:2: the keys with also=owner are assured {assured}/s in all, but the SLOs of that \
+                 lookup have only {rate}/s: lower the assured rates, or raise the rates of those SLOs"
             )
         };
         assert_eq!(reported(10, "acme 1001\n"), "", "ten sites of 10/s have 100/s");
@@ -182,14 +182,14 @@ mod tests {
             ("burst=1 rate=9/s assured=1/s", "assured=1/s needs also=: name the lookup of the SLO above"),
             (
                 "burst=1 rate=9/s also=owner assured=10/s",
-                "assured=10/s is more than the rate 9/s: assure less",
+                "assured=10/s is higher than the rate 9/s: lower the assured rate",
             ),
             (
                 "burst=1 rate=9/s also=owner assured=0/s",
                 "assured \"0/s\": expected a rate above 0, like 10/s",
             ),
             ("burst=1 rate=9/s also=owner assured=unlimited", "assured \"unlimited\": expected a"),
-            ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a whole number and a period"),
+            ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a whole number per period"),
             ("rate=unlimited also=owner assured=1/s", "assured=1/s has no effect with rate=unlimited"),
         ] {
             let reported = reported(&site(options));

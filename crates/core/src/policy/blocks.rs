@@ -30,13 +30,13 @@ pub enum BlockTargetError {
     #[error("{name} {value:?}: expected a host, like shop.example")]
     Host { name: String, value: String },
     #[error(
-        "blocks already use {SHAPES_MAX} distinct sets of fields, the maximum: each prefix length is a separate \
-         set; `slowlane block rm` makes room"
+        "blocks already use {SHAPES_MAX} distinct sets of fields, the maximum, and each prefix length makes \
+         a separate set: make room with `slowlane block rm`"
     )]
     TooManyShapes,
     #[error(
-        "blocks already use {EXTRA_MAX} fields that the policy does not use, the maximum: block by another field, or \
-         end blocks with such a field and reload the policy"
+        "blocks already use {EXTRA_MAX} fields that the policy does not use, the maximum: block by a \
+         different field, or end the blocks that use such a field and reload the policy"
     )]
     TooManyFields,
 }

@@ -25,21 +25,25 @@ pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    #[error("its parent is a file: name the directory of slo.map and the other maps")]
+    #[error("its parent is a file: name the directory that contains slo.map and the other maps")]
     NoDirectory,
     #[error("no such file: create it with one SLO per line, at least `{DEFAULT_LINE}`")]
     NoSloMap,
     #[error("SLO 0, for requests that match no map, is missing: add the line `{DEFAULT_LINE}`")]
     NoDefault,
-    #[error("the line has more than {LINE_BYTES_MAX} bytes, so HAProxy would read it as two: shorten it")]
+    #[error(
+        "the line has more than {LINE_BYTES_MAX} bytes, so HAProxy would read it as two lines: shorten it"
+    )]
     LineTooLong,
-    #[error("the line has a NUL byte, at which HAProxy would stop reading: remove it")]
+    #[error("the line has a NUL byte, at which HAProxy would stop reading: remove the byte")]
     Nul,
 
-    #[error("{0:?}: expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`")]
+    #[error("{0:?}: expected the id of an SLO (0 to 999999) and its options, like `0 burst=100 rate=50/s`")]
     Id(String),
-    #[error("SLO {id}: type {} is not declared: use one of the types {types}, or declare it in [policy.types]",
-            .id.kind())]
+    #[error(
+        "SLO {id}: type {} is not declared: use one of the types {types}, or declare this type in [policy.types]",
+        .id.kind()
+    )]
     Type { id: SloId, types: String },
     #[error("SLO {id} is already on line {first}: keep one of the two")]
     SloTwice { id: SloId, first: usize },
@@ -49,15 +53,16 @@ pub enum PolicyErrorKind {
     Comment(String),
     #[error("{0:?} is given twice: keep one")]
     OptionTwice(String),
-    #[error("burst is missing: add it, like burst=100")]
+    #[error("burst is missing: add it, for example burst=100")]
     NoBurst,
-    #[error("rate is missing: add it, like rate=50/s, or rate=unlimited")]
+    #[error("rate is missing: add it, for example rate=50/s or rate=unlimited")]
     NoRate,
     #[error("{0} has no effect with rate=unlimited: remove it, or give a rate like 50/s")]
     OfNoLimit(String),
     #[error(
-        "no request can pass: with burst={burst} the first one waits for 1/rate, {}, which is longer than max_delay: \
-         write burst=1 or more, a longer max_delay, or rate=0/s to refuse everything",
+        "no request can pass: with burst={burst}, the first request would wait for 1/rate, {}, which is \
+         longer than max_delay: set burst=1 or more, or a longer max_delay, or refuse everything \
+         with rate=0/s",
         written(.rate.slot())
     )]
     NonePasses { burst: u32, rate: Rate },
@@ -73,20 +78,20 @@ pub enum PolicyErrorKind {
          its own"
     )]
     AnswerAndComment(String),
-    #[error("{0:?}: expected a value of 1 to {VALUE_BYTES_MAX} bytes after the key, for the derived field")]
+    #[error("{0:?}: expected the derived field's value after the key, 1 to {VALUE_BYTES_MAX} bytes long")]
     Value(String),
-    #[error("SLO {0} is not in slo.map: add it there, or name an SLO that is")]
+    #[error("SLO {0} is not in slo.map: add it there, or name a different SLO")]
     NoSuchSlo(i64),
     #[error("{0:?}: expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32")]
     Network(String),
     #[error(
-        "{0:?}: clients behind NAT64 count under their IPv4 addresses: write those networks, or 0.0.0.0/0 for all \
-         clients with IPv4"
+        "{0:?}: clients behind NAT64 are counted under their IPv4 addresses: write the IPv4 networks, or \
+         0.0.0.0/0 for all IPv4 clients"
     )]
     Translators(String),
     #[error(
-        "{0:?}: a * in the middle of a host is not a wildcard: list the names, or write the host as an expression in a map \
-         with match = \"reg\", like ^shop\\.[^.]+\\.example$"
+        "{0:?}: a * in the middle of a host is not a wildcard: list the hosts one by one, or write a \
+         regular expression in a map with match = \"reg\", like ^shop\\.[^.]+\\.example$"
     )]
     Wildcard(String),
     #[error("{0:?}: expected a network, a + and the other fields, like 192.0.2.0/24+shop.example")]
@@ -95,35 +100,37 @@ pub enum PolicyErrorKind {
     Delimiters(String),
     #[error("{key:?}: {reason}")]
     Regex { key: String, reason: String },
-    #[error("cluster={sharing}: law {law} takes {}", listed(.known))]
+    #[error("cluster={sharing}: law {law} allows only {}", listed(.known))]
     Sharing { sharing: &'static str, law: &'static str, known: &'static [Sharing] },
-    #[error("also {name:?}: expected a lookup, one of {lookups}")]
+    #[error("also {name:?}: expected one of the lookups {lookups}")]
     Also { name: String, lookups: String },
-    #[error("beyond=also needs also=: name the lookup of the SLO that decides beyond the rate")]
+    #[error("beyond=also needs also=: name the lookup of the SLO that applies beyond the rate")]
     NoAlso,
     #[error(
-        "this sketch and those of SLOs with lower ids take {} MiB: the maximum for all is {} MiB; raise error or lower \
-         confidence", .0 >> 20, SKETCHES_BYTES_MAX >> 20
+        "this sketch and the sketches of SLOs with lower ids take {} MiB in all, but the maximum is {} MiB: \
+         raise error or lower confidence", .0 >> 20, SKETCHES_BYTES_MAX >> 20
     )]
     Sketches(usize),
     #[error(
-        "also={lookup} leads from SLO {via} back to SLO {next}: an SLO with an assured rate cannot be above \
-         itself: remove one also="
+        "also={lookup} leads from SLO {via} back to SLO {next}, but an SLO with an assured rate cannot be \
+         above itself: remove one also="
     )]
     AlsoRound { via: SloId, lookup: String, next: SloId },
     #[error(
-        "also={lookup} leads from the SLOs {chain} to SLO {next}: a request has at most three SLOs: remove one also="
+        "also={lookup} leads from the SLOs {chain} to SLO {next}, but a request has at most three SLOs: \
+         remove one also="
     )]
     AlsoLong { chain: String, lookup: String, next: SloId },
     #[error(
-        "SLO {slo} has also=, and the lookup {lookup} has also = true: remove also= here, and add a lookup with also = true"
+        "SLO {slo} has also=, but its lookup, {lookup}, has also = true: remove also= here, and add another \
+         lookup with also = true"
     )]
     AlsoAdded { slo: SloId, lookup: String },
     #[error("assured \"{0}\": expected a rate above 0, like 10/s")]
     NoAssured(Rate),
-    #[error("assured={0} needs also=: name the lookup of the SLO above, like also=owner")]
+    #[error("assured={0} needs also=: name the lookup of the SLO above this SLO, like also=owner")]
     AssuredAlone(Rate),
-    #[error("assured={assured} is more than the rate {rate}: assure less, or raise the rate")]
+    #[error("assured={assured} is higher than the rate {rate}: lower the assured rate, or raise the rate")]
     AssuredOver { assured: Rate, rate: Rate },
     #[error(
         "assured={assured}: also={lookup} leads to SLO {above}, whose law {law} cannot go into debt: give SLO {above} \
@@ -135,22 +142,28 @@ pub enum PolicyErrorKind {
     #[error("share= or page= has an empty name: expected the name of a field, like source")]
     NoShare,
     #[error(
-        "more than {FIELDS_MAX} fields in all, the maximum for a request: for share=, use a field that a type has"
+        "more than {FIELDS_MAX} fields in all, the maximum for a request: in share=, name a field that a \
+         type already has"
     )]
     TooManyFields,
     #[error(
-        "more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share one, as each key has its own bucket"
+        "more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share an SLO; each key still \
+         has its own bucket"
     )]
     TooManySlos,
     #[error(
-        "the map has more than {0} lines, all of which a request may have to try: use `str` or `beg`, which have no limit"
+        "the map has more than {0} lines, and a request may have to be compared with all of them: use \
+         match = \"str\" or \"beg\", which have no limit"
     )]
     TooManyLines(usize),
-    #[error("the keys up to this line have over {SUBSTRINGS_BYTES_MAX} bytes in all: shorten or remove some")]
+    #[error(
+        "the keys up to and including this line have more than {SUBSTRINGS_BYTES_MAX} bytes in all: shorten \
+         or remove some keys"
+    )]
     SubstringBytes,
     #[error(
-        "the first {taken} of the {lines} expressions take all the memory and time that a map may have: remove or \
-         simplify some; {{ }} and .* cost most"
+        "the first {taken} of the {lines} expressions use up all the memory and time that a map may take: \
+         remove or simplify some of them; {{ }} and .* cost the most"
     )]
     Regexes { taken: usize, lines: usize },
 }

@@ -83,7 +83,7 @@ impl Fields {
         names.extend(layout.with_origins(shares.chain([COST]).chain(is_announced.then_some(ANNOUNCED))));
         let is_too_many = names.len() > FIELDS_MAX + 1 + usize::from(is_announced);
         let place = |of: &str| names.iter().position(|name| *name == of);
-        let cost = place(COST).expect("it was just put in");
+        let cost = place(COST).expect("the field cost was just added");
         let announced = place(ANNOUNCED).filter(|_| is_announced);
         let kind = |(place, name): (Place, &&str)| match layout.is_address(name) {
             true => ValueKind::Address,
@@ -117,7 +117,7 @@ impl Fields {
 
     pub(super) fn place(&self, name: &str) -> Place {
         let place = self.fields.iter().position(|field| field.name() == name);
-        place.expect("a field of the layout, or one that is shared by")
+        place.expect("the layout, share= or page= has this field")
     }
 
     /// The fields whose values may be refused: fields that begin with a host, and fields that are derived by
@@ -290,7 +290,7 @@ impl ExtraFields {
     pub(super) fn add(&self, field: Field) -> bool {
         let mut field = Some(field);
         for place in &self.fields {
-            place.get_or_init(|| field.take().expect("it is taken once, and then the loop ends"));
+            place.get_or_init(|| field.take().expect("the field is taken only once: the loop then ends"));
             if field.is_none() {
                 self.count.fetch_add(1, Relaxed);
                 return true;

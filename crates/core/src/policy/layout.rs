@@ -123,28 +123,31 @@ fn owned(names: &[&str]) -> Vec<String> {
 /// An invalid layout.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    #[error("type {0}: expected 1 to {TYPE_MAX}; type 0 is one bucket for all and has no fields")]
+    #[error("type {0}: expected 1 to {TYPE_MAX}; type 0 is one bucket for all requests and has no fields")]
     Type(u16),
     #[error("no fields: name at least one")]
     NoFields,
     #[error("a field has an empty name: expected a name, like source")]
     Unnamed,
-    #[error("more than {ADDED_MAX} lookups have also = true, the maximum: remove it from some")]
+    #[error(
+        "more than {ADDED_MAX} lookups have also = true, the maximum: remove also = true from some of them"
+    )]
     TooManyAdded,
     #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: name fewer")]
     TooManyFields,
-    #[error("{}: {}", .0.display(), "another map or slo.map already uses this file: name a different file")]
+    #[error("{}: {}", .0.display(), "slo.map or another map already uses this file: name a different file")]
     File(PathBuf),
     #[error("derived field {0}: expected map and match, or ipv4_prefix and ipv6_prefix")]
     Derivation(String),
     #[error(
-        "derived field {0}: expected a name other than source, derived from a field that the proxy sends"
+        "derived field {0}: expected a name other than source, and as its origin a field that the proxy sends"
     )]
     DerivedTwice(String),
     #[error("prefix {prefix}: expected 0 to {max}")]
     Prefix { prefix: u8, max: u8 },
     #[error(
-        "prefix of type {0}: its key has no address; give the type the field source, or remove the prefix"
+        "prefix of type {0}: the key of this type has no address: add the field source to the type, or \
+         remove the prefix"
     )]
     NoAddress(u16),
 }

@@ -54,7 +54,7 @@ impl Policy {
             let (file, was) = (shown_path(file), plural(was, "line"));
             Some(match now {
                 Some(now) => format!("{file} has {} instead of {was}", plural(now, "line")),
-                None => format!("{file} is gone (it had {was})"),
+                None => format!("{file} is missing (it had {was})"),
             })
         });
         shrunk.collect()
@@ -101,7 +101,7 @@ impl Policy {
         match (lines, before.lines_of(file)) {
             (None, None) => None,
             (Some(now), None) => Some(format!("{name} new, {}", plural(now, "line"))),
-            (None, Some(was)) => Some(format!("{name} {} -> gone", plural(was, "line"))),
+            (None, Some(was)) => Some(format!("{name} {} -> removed", plural(was, "line"))),
             (Some(now), Some(was)) => {
                 let change = text_change(self.text_of(file), before.text_of(file))?;
                 let was = if now == was { String::new() } else { format!("{was} -> ") };
@@ -141,7 +141,7 @@ fn text_change(now: &[u8], was: &[u8]) -> Option<String> {
     lines(was).for_each(|line| *counts.entry(hasher.hash_one(line)).or_default() -= 1);
     let sum = |sign: isize| counts.values().map(|count| (sign * count).max(0)).sum::<isize>();
     match (sum(1), sum(-1)) {
-        (0, 0) => Some("in another order".into()),
+        (0, 0) => Some("in a different order".into()),
         (added, removed) => Some(format!("(+{added} -{removed})")),
     }
 }
@@ -197,8 +197,8 @@ mod tests {
                 ("source.map", "::1 3001\n::3 3001\n::4 3001\n"),
                 ("owner.map", "ann 2\n"),
             ]),
-            "SLO 2 added (burst=1 rate=1/s); SLO 3001 rate 50/s -> 20/s, max_delay=2s added; \
-             source.map 2 -> 3 lines (+2 -1); website.map 2 lines -> gone; owner.map new, 1 line"
+            "SLO 2 added (burst=1 rate=1/s); SLO 3001 rate 50/s -> 20/s, max_delay=2s added; source.map 2 \
+             -> 3 lines (+2 -1); website.map 2 lines -> removed; owner.map new, 1 line"
         );
         assert_eq!(
             changes(&[
@@ -206,8 +206,8 @@ mod tests {
                 ("source.map", ""),
                 ("website.map", "b 0\na 0")
             ]),
-            "SLO 0 law=fair added; SLO 3001 removed; source.map 2 -> 0 lines (+0 -2); website.map 2 lines in another \
-             order"
+            "SLO 0 law=fair added; SLO 3001 removed; source.map 2 -> 0 lines (+0 -2); website.map 2 lines \
+             in a different order"
         );
         let [fewer, more] = [("slo.map", "0 burst=1 rate=1/s law=fair"), SLOS].map(|slos| policy(&[slos]));
         assert_eq!(more.changes_since(&fewer), "SLO 0 law=fair removed; SLO 3001 added (burst=1 rate=50/s)");
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(with(5).shrunk_since(&with(10)), none);
         assert_eq!(with(4).shrunk_since(&with(10)), ["website.map has 4 lines instead of 10 lines"]);
         assert_eq!(with(0).shrunk_since(&with(1)), ["website.map has 0 lines instead of 1 line"]);
-        assert_eq!(policy(&[SLOS]).shrunk_since(&with(1)), ["website.map is gone (it had 1 line)"]);
+        assert_eq!(policy(&[SLOS]).shrunk_since(&with(1)), ["website.map is missing (it had 1 line)"]);
         assert_eq!(policy(&[SLOS]).shrunk_since(&with(0)), none, "an empty map may go");
         assert_eq!(with(9).shrunk_since(&policy(&[SLOS])), none);
         let one = policy(&[("slo.map", "0 burst=1 rate=1/s")]);

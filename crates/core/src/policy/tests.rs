@@ -231,7 +231,8 @@ fn a_window_with_an_unknown_or_zero_rate_is_no_further_problem() {
     assert_eq!(
         errors(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
         [
-            "maps/slo.map:1: rate \"50\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s"
+            "maps/slo.map:1: rate \"50\": expected a whole number per period (s, m, h, d or month), like 50/s; \
+          for 1.5/s, write 90/m"
         ],
     );
     assert_eq!(errors(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
@@ -244,7 +245,7 @@ fn options_that_name_nothing_are_refused() {
         errors(&[("slo.map", slo_map)]),
         [
             "maps/slo.map:1: share= or page= has an empty name: expected the name of a field, like source",
-            "maps/slo.map:2: also \"\": expected a lookup, one of source+website, source+owner, source, website, owner",
+            "maps/slo.map:2: also \"\": expected one of the lookups source+website, source+owner, source, website, owner",
         ],
     );
 }
@@ -261,26 +262,26 @@ fn every_problem_has_its_place_and_its_remedy() {
         ("source+owner.map", "10.0.0.0/8 2001\n"),
     ];
     let expected = [
-        "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
-        "maps/slo.map:2: \"1000000\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
-        "maps/slo.map:3: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare it in [policy.types]",
+        "maps/slo.map:1: \"x\": expected the id of an SLO (0 to 999999) and its options, like `0 burst=100 rate=50/s`",
+        "maps/slo.map:2: \"1000000\": expected the id of an SLO (0 to 999999) and its options, like `0 burst=100 rate=50/s`",
+        "maps/slo.map:3: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare this type in [policy.types]",
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
-        "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period (s, m, h, d or month), like 50/s, or 90/m for 1.5/s",
+        "maps/slo.map:4: rate \"5x/s\": expected a whole number per period (s, m, h, d or month), like 50/s; for 1.5/s, write 90/m",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
             fixed-window, sliding-window, sliding-buckets, sliding-log, concurrency, sketch, protect",
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
         "maps/slo.map:6: \"burst\": expected an option, like burst=100",
         "maps/slo.map:6: \"burst\" is given twice: keep one",
-        "maps/slo.map:6: rate is missing: add it, like rate=50/s, or rate=unlimited",
+        "maps/slo.map:6: rate is missing: add it, for example rate=50/s or rate=unlimited",
         "maps/slo.map:6: unknown option \"jitter\": pace takes max_delay",
         "maps/slo.map:7: burst \"-1\": expected a number from 0 to 4294967295",
         "maps/slo.map:8: max_delay \"5\": expected a whole number and a unit (us, ms, s, m, h or d), like 5s",
         "maps/slo.map: SLO 0, for requests that match no map, is missing: add the line `0 rate=unlimited`",
         "maps/source+owner.map:1: \"10.0.0.0/8\": expected a network, a + and the other fields, like 192.0.2.0/24+shop.example",
         "maps/source.map:1: \"10.0.0.0/33\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
-        "maps/source.map:2: SLO -5 is not in slo.map: add it there, or name an SLO that is",
+        "maps/source.map:2: SLO -5 is not in slo.map: add it there, or name a different SLO",
         "maps/source.map:2: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
-        "maps/website.map:2: SLO 2009 is not in slo.map: add it there, or name an SLO that is",
+        "maps/website.map:2: SLO 2009 is not in slo.map: add it there, or name a different SLO",
         "maps/website.map:3: \"x\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
         "maps/website.map:4: \"10 # no comment\": expected the id of an SLO, or -1 to leave the answer to the next lookup; \
             a comment needs a line of its own",
@@ -316,23 +317,21 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
             line(1006, "window=60d"),
         ]),
         [
-            "maps/slo.map:2: a sketch with error 0.000005 and confidence 0.99 takes 32 MiB: the maximum is 16 MiB; raise error or lower \
-             confidence",
+            "maps/slo.map:2: a sketch with error 0.000005 and confidence 0.99 takes 32 MiB, but the maximum \
+             is 16 MiB: raise error or lower confidence",
             "maps/slo.map:3: error \"0.000001\": expected a number from 0.000005 to 0.5",
             "maps/slo.map:4: confidence \"1\": expected a number from 0.5 to 0.999999",
             "maps/slo.map:5: beyond \"pass\": expected deny or also",
-            "maps/slo.map:6: beyond=also needs also=: name the lookup of the SLO that decides beyond the rate",
-            "maps/slo.map:7: window 60d: at 1/s it holds more than 4194303 requests: make it shorter, or use sliding-window",
+            "maps/slo.map:6: beyond=also needs also=: name the lookup of the SLO that applies beyond the rate",
+            "maps/slo.map:7: window 60d: at 1/s, it holds more than 4194303 requests: use a shorter window or law=sliding-window",
         ]
     );
     let four: Vec<String> = (1..=5).map(|number| line(1000 + number, "error=0.00001")).collect();
     assert_eq!(reported(&four[..4]), [""; 0]);
     assert_eq!(
         reported(&four),
-        [
-            "maps/slo.map:6: this sketch and those of SLOs with lower ids take 80 MiB: the maximum for all is 64 MiB; raise error or lower \
-          confidence"
-        ]
+        ["maps/slo.map:6: this sketch and the sketches of SLOs with lower ids take 80 MiB in all, but the \
+          maximum is 64 MiB: raise error or lower confidence"]
     );
 }
 
@@ -411,12 +410,12 @@ fn a_delay_that_is_longer_than_a_hold_is_told() {
     policy.warn_of_delays_over(Duration::from_secs(60));
     let reported = policy.warnings().to_string();
     let cut = "1m, so holds end early and the SLO is exceeded";
-    let longer = format!("is longer than [hold] longest, {cut}: shorten max_delay, or raise longest");
+    let longer = format!("is longer than [hold] longest, {cut}: shorten max_delay, or raise [hold] longest");
     let expected = [
         format!("maps/slo.map:1: max_delay 61s {longer}"),
         format!("maps/slo.map:3: max_delay 2m {longer}"),
         format!(
-            "maps/slo.map:5: adaptive without max_delay may delay for longer than [hold] longest, {cut}: add max_delay="
+            "maps/slo.map:5: without max_delay, adaptive may delay requests for longer than [hold] longest, {cut}: add max_delay="
         ),
     ];
     assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
@@ -472,8 +471,8 @@ fn a_delay_that_the_shipped_files_cut_is_a_warning() {
     policy.warn_of_delays_over(Duration::from_secs(300));
     assert_eq!(
         policy.warnings().to_string(),
-        "maps/slo.map:2: max_delay 2m is longer than HAProxy waits with the shipped files, 20s, so requests proceed early: print its files \
-         again with `slowlane config haproxy`"
+        "maps/slo.map:2: max_delay is 2m, but HAProxy, with the shipped files, waits only 20s, so requests \
+         proceed early: regenerate the files with `slowlane config haproxy`"
     );
 }
 
@@ -543,7 +542,7 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
             reported.len() == 1 && reported[0].contains("no request can pass: with burst=0"),
             "{line}: {reported:?}"
         );
-        assert!(reported[0].contains("write burst=1 or more"), "{line}: {reported:?}");
+        assert!(reported[0].contains("set burst=1 or more"), "{line}: {reported:?}");
     }
     for line in [
         "burst=1 rate=10/m",

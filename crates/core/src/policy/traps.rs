@@ -157,14 +157,14 @@ mod tests {
         let lines = reported(&[("slo.map", slos), ("source.map", "192.0.2.1 3001\n")]);
         assert_eq!(
             lines,
-            ["slo.map:2: no map names the SLOs 1, 2001: an SLO has no effect until a line of a map names it"]
+            ["slo.map:2: no map names the SLOs 1, 2001: an SLO has no effect until a line in a map names it"]
         );
         let lines =
             reported(&[("slo.map", &slos.replace("\n1 ", "\n3002 ")), ("source.map", "192.0.2.1 3001\n")]);
         assert_eq!(
             lines,
             [
-                "slo.map:3: no map names the SLOs 2001, 3002: an SLO has no effect until a line of a map names it"
+                "slo.map:3: no map names the SLOs 2001, 3002: an SLO has no effect until a line in a map names it"
             ]
         );
     }

@@ -22,36 +22,36 @@ pub enum WarningKind {
     KeyTwice { key: String, first: usize },
     #[error("{key:?} has {what}: a website must be only a host, like {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
-    #[error("{0:?} has quotes, which are part of the key: write it without them")]
+    #[error("{0:?} has quotes, which are part of the key: write the key without them")]
     Quotes(String),
     #[error(
-        "{key:?}: {method} treats * as an ordinary character: \".example.com\" with match = \"end\" matches all \
-         names with that ending"
+        "{key:?}: {method} treats * as an ordinary character: to match all names that end in .example.com, \
+         write \".example.com\" in a map with match = \"end\""
     )]
     Wildcard { key: String, method: &'static str },
     #[error("{key:?} has no value, so it selects SLO 0: put a space before the SLO instead of {separator}")]
     Joined { key: String, separator: char },
-    #[error("{0:?} has no value, so it selects SLO 0: write the id of an SLO after it")]
+    #[error("{0:?} has no value, so it selects SLO 0: write the id of an SLO after the key")]
     NoValue(String),
-    #[error("{0:?} is a network, and is compared as text: networks belong in maps with match = \"ip\"")]
+    #[error("{0:?} is a network, but is compared as text: networks belong in maps with match = \"ip\"")]
     Network(String),
     #[error(
-        "{0:?}: the # is part of the key: a comment needs a line of its own and begins in the first column"
+        "{0:?}: the # is part of the key: a comment needs a line of its own, with the # in the first column"
     )]
     Comment(String),
     #[error(
-        "also={lookup} leads from SLO {via} to SLO {next}, which has no effect there, because its type has already counted \
-         the request: give it another type, or remove also="
+        "also={lookup} leads from SLO {via} to SLO {next}, which has no effect there, because an SLO of its \
+         type has already counted the request: give SLO {next} a different type, or remove also="
     )]
     Also { via: SloId, lookup: String, next: SloId },
     #[error(
         "the keys with also={lookup} are assured {assured}/s in all, but the SLOs of that lookup have only \
-         {rate}/s: assure less, or raise their rates"
+         {rate}/s: lower the assured rates, or raise the rates of those SLOs"
     )]
     Assured { assured: String, rate: String, lookup: String },
     #[error(
-        "block= refuses all clients that share {0}, even if only one exceeds the limit: remove block=, or use a type \
-         with the source"
+        "block= refuses all clients that share {0}, even if only one exceeds the limit: remove block=, or \
+         use a type that includes the source"
     )]
     SharedBlock(String),
     #[error(
@@ -60,66 +60,69 @@ pub enum WarningKind {
     )]
     OneBucket,
     #[error(
-        "the lookup {lookup} adds SLOs of a type that the lookup {before} names too, but only the first SLO of a type \
-         counts a request: give the added SLOs a type of their own"
+        "the lookup {lookup} adds SLOs of a type that the lookup {before} also names, but only the first \
+         SLO of a type counts a request: give the added SLOs a type of their own"
     )]
     AddedTwice { lookup: String, before: String },
-    #[error("no map names {ids}: an SLO has no effect until a line of {file} names it")]
+    #[error("no map names {ids}: an SLO has no effect until a line in {file} names it")]
     Unnamed { ids: String, file: String },
     #[error("this line covers only IPv4, so clients with IPv6 addresses escape it: add a line for {0:?}")]
     Ipv4Alone(String),
     #[error(
-        "{by} matches every {whom} first, so none reaches this map: move its lookup before that one, or add also={also} \
-         to the SLO of that line"
+        "{by} matches every {whom} first, so no {whom} reaches this map: move this map's lookup before the \
+         lookup of {by}, or add also={also} to the SLO on that line"
     )]
     NeverAsked { by: String, whom: &'static str, also: String },
     #[error(
-        "type {kind} has the field {field}, which no lookup reads and no shipped file sends: if your proxy sends it, \
-         name it in a lookup; otherwise use one of source, website, owner, method, path, query, url, base, user_agent, referer, origin, x_..."
+        "type {kind} has the field {field}, which no lookup reads and no shipped file sends: if your proxy \
+         sends it, name it in a lookup; otherwise, use one of source, website, owner, method, path, query, \
+         url, base, user_agent, referer, origin, x_..."
     )]
     UnknownField { kind: u16, field: String },
     #[error(
-        "max_delay {} is longer than [hold] longest, {}, so holds end early and the SLO is exceeded: shorten max_delay, or \
-         raise longest",
+        "max_delay {} is longer than [hold] longest, {}, so holds end early and the SLO is exceeded: \
+         shorten max_delay, or raise [hold] longest",
         written(*.max_delay), written(*.longest)
     )]
     Cut { max_delay: Duration, longest: Duration },
     #[error(
-        "max_delay {} is longer than HAProxy waits with the shipped files, {}, so requests proceed early: print its files \
-         again with `slowlane config haproxy`",
+        "max_delay is {}, but HAProxy, with the shipped files, waits only {}, so requests proceed early: \
+         regenerate the files with `slowlane config haproxy`",
         written(*.max_delay), written(HOLD_SHIPPED)
     )]
     Shipped { max_delay: Duration },
     #[error(
-        "adaptive without max_delay may delay for longer than [hold] longest, {}, so holds end early and the SLO is \
-         exceeded: add max_delay=", written(*.0)
+        "without max_delay, adaptive may delay requests for longer than [hold] longest, {}, so holds end \
+         early and the SLO is exceeded: add max_delay=", written(*.0)
     )]
     Unbounded(Duration),
     #[error(
-        "law {law} cannot be shared, so each node of the cluster admits the whole SLO: write cluster=local if that is meant"
+        "law {law} cannot be shared, so each node of the cluster allows the full SLO: write cluster=local \
+         if this is intended"
     )]
     Unshared { law: &'static str },
     #[error(
-        "cluster=rate: burst {burst} at {rate} is too small for [cluster] period {}, so nodes refuse requests below the \
-         rate: make the burst {least} or more, or the period shorter", written(*.period)
+        "cluster=rate: burst {burst} at {rate} is too small for [cluster] period {}, so nodes refuse \
+         requests even below the rate: raise the burst to {least} or more, or shorten the period", written(*.period)
     )]
     Hasty { burst: u32, rate: Rate, period: Duration, least: u64 },
     #[error(
-        "rate {rate} is too low for several nodes that push limits to HAProxy as a peer, so single seconds exceed it: print \
-         HAProxy's files again with --delivery hold or pause"
+        "rate {rate} is too low for several nodes that push limits to HAProxy as a peer, so individual \
+         seconds exceed the rate: regenerate HAProxy's files with --delivery hold or --delivery pause"
     )]
     Uneven { rate: Rate },
     #[error(
-        "unit={0}: HAProxy cannot enforce work by itself as a peer, so it queries slowlane for each request"
+        "unit={0}: HAProxy as a peer cannot limit work by itself, so it queries slowlane for each request"
     )]
     Asked(String),
     #[error(
-        "law=protect: HAProxy as a peer neither holds requests nor reports when they end, so nothing is protected: attach \
-         it over SPOE instead"
+        "law=protect: HAProxy as a peer neither holds requests nor reports when they end, so nothing is \
+         protected: attach HAProxy over SPOE instead"
     )]
     Unprotected,
     #[error(
-        "cluster={sharing}: all nodes together may let through more than the quota allows in {}; cluster=lease never does",
+        "cluster={sharing}: all nodes together may let through more than the quota allows in {}: to prevent \
+         this, use cluster=lease",
         written(*.window)
     )]
     Quota { sharing: &'static str, window: Duration },

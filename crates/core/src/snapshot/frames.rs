@@ -38,7 +38,7 @@ const HEAD_BYTES: u64 = 12;
 pub enum SnapshotError {
     #[error("it is not a slowlane snapshot")]
     Foreign,
-    #[error("it has layout {0}, but this slowlane reads layouts {OLDEST_READ} to {VERSION}")]
+    #[error("it has layout {0}, but this version of slowlane reads only layouts {OLDEST_READ} to {VERSION}")]
     Version(u16),
     #[error("it is truncated")]
     CutOff,

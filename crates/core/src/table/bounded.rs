@@ -177,7 +177,7 @@ impl<V: Expiring> BoundedMap<V> {
 
     /// Records the size of a value after a write. It should be at most the reserved size, but is recorded in any case.
     fn account(&self, reserved: usize, size: usize) {
-        debug_assert!(size <= reserved, "no value outgrows what was reserved for it");
+        debug_assert!(size <= reserved, "no value outgrows its reservation");
         if size != reserved {
             self.taken.fetch_add(size.wrapping_sub(reserved), Relaxed);
         }

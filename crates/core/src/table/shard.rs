@@ -301,7 +301,7 @@ impl Shard {
     pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         *self.entry(key, now, left) = entry;
         let expires = Expiry::at(now + left);
-        let number = self.find(key).expect("it was just put in");
+        let number = self.find(key).expect("the key was just added");
         self.rows[number as usize].expires = expires;
         if expires.units_left(now) < self.quiet_until.units_left(now) {
             self.quiet_until = expires;

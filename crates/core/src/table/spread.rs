@@ -16,9 +16,10 @@ impl Spread {
     /// Each table has its own spread. The standard library takes the secret from the system.
     #[expect(
         clippy::disallowed_types,
-        reason = "it only says where a row is kept, and neither a row nor a verdict depends on it"
+        reason = "the secret decides only where a row is kept, and neither a row nor a verdict depends on \
+                  that place"
     )]
-    #[allow(clippy::new_without_default, reason = "no two are the same")]
+    #[allow(clippy::new_without_default, reason = "no two spreads are the same")]
     pub fn new() -> Spread {
         let secret = std::hash::RandomState::new();
         Spread::of(secret.hash_one(0), secret.hash_one(1))

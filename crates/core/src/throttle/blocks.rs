@@ -60,7 +60,7 @@ impl fmt::Display for BlockOrigin {
             BlockOrigin::Operator => f.write_str("an operator"),
             BlockOrigin::Slo(Some(slo)) => write!(f, "SLO {slo}"),
             BlockOrigin::DryRun(Some(slo)) => write!(f, "the dry run of SLO {slo}"),
-            BlockOrigin::Slo(None) | BlockOrigin::DryRun(None) => f.write_str("an SLO of another node"),
+            BlockOrigin::Slo(None) | BlockOrigin::DryRun(None) => f.write_str("an SLO on another node"),
         }
     }
 }

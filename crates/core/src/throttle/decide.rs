@@ -295,7 +295,7 @@ impl Throttle {
             let mut rows = entries.iter_mut();
             let rule = |(case, judgement): (&Case<'_>, &Option<Judgement>)| {
                 let mut rule =
-                    || self.judge_keeping_rate(case, rows.next().expect("a row for each"), arrival, way);
+                    || self.judge_keeping_rate(case, rows.next().expect("a row for each rule"), arrival, way);
                 judgement.unwrap_or_else(&mut rule)
             };
             let judgements: ArrayVec<Judgement, JUDGED_MAX> =
@@ -389,7 +389,7 @@ impl Throttle {
         let at = decision.at;
         decision.number(|judged| {
             let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
-            let slo = case.expect("each judgement is one of a case").slo;
+            let slo = case.expect("each judgement belongs to a case").slo;
             if slo.law.protection().is_some() {
                 return protected;
             }
@@ -581,7 +581,7 @@ impl<'p> Pending<'p> {
         self.uses_aux |= single.case.plan.uses_aux;
         self.keys.push((single.case.key, memory));
         self.singles.push(single);
-        &mut self.singles.last_mut().expect("it has just been added").case
+        &mut self.singles.last_mut().expect("a case was just added").case
     }
 
     fn clear(&mut self) {

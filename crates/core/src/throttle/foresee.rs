@@ -148,7 +148,7 @@ impl Throttle {
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match self.sketch(case.slo) {
             Some(sketch) => {
-                explain_sketched(case, &sketch, arrival) + "; beyond this rate, the SLOs of also= decide"
+                explain_sketched(case, &sketch, arrival) + "; beyond this rate, the SLOs of also= apply"
             }
             None => "not consulted: the request is within the rate of the first stage".into(),
         };
@@ -174,16 +174,19 @@ fn of_gate(of: &Outlook) -> (Verdict, String) {
     let &ProtectView { limit, inside, waiting, slow_down, .. } = &of.view;
     let state = format!("{inside} inside, limit {limit}, {waiting} waiting, slow-down {slow_down:.2}");
     if !of.view.sees_ends {
-        return (Verdict::Pass, format!("{state}; no request has reported its end, so this one passes"));
+        return (
+            Verdict::Pass,
+            format!("{state}; no request's end has been reported, so this request passes"),
+        );
     }
     if inside < limit && waiting == 0 {
         return (Verdict::Pass, format!("{state}; the request passes"));
     }
     let wait = Duration::from_millis(of.wait.as_millis().max(1) as u64);
     let behind = of.behind.as_ref().map_or(String::new(), |group| {
-        format!("it waits behind {} of {}; ", plural(group.requests, "request"), group.name)
+        format!("the request waits behind {} of {}; ", plural(group.requests, "request"), group.name)
     });
-    (Verdict::Delay(wait), format!("{state}; {behind}its turn is in about {}", written(wait)))
+    (Verdict::Delay(wait), format!("{state}; {behind}the request's turn is in about {}", written(wait)))
 }
 
 /// The formula of a law that counts in a sketch.

@@ -192,6 +192,6 @@ impl Throttle {
 /// The judgement of a sketch on a request.
 #[inline]
 fn judged(case: &Case<'_>, seen: &Seen, cost: u32) -> Judgement {
-    let law = case.slo.law.sketched().expect("only a law that counts in a sketch has one");
+    let law = case.slo.law.sketched().expect("only laws that count in a sketch are judged by a sketch");
     law.judge_seen(seen, cost)
 }

@@ -219,8 +219,8 @@ fn limits_that_cannot_hold_together_are_told() {
     let slos = "0 rate=unlimited\n2001 burst=1 rate=1/s\n2002 burst=1 rate=1/s\n";
     let maps = [("website.map", "shop 2001\n"), ("path.map", "/login 2002\n")];
     let policy = read(&layout(&[], lookups()), &[("slo.map", slos), maps[0], maps[1]]).unwrap();
-    let warning = "path.map: the lookup path adds SLOs of a type that the lookup website names too, but only the \
-                   first SLO of a type counts a request: give the added SLOs a type of their own";
+    let warning = "path.map: the lookup path adds SLOs of a type that the lookup website also names, but \
+                   only the first SLO of a type counts a request: give the added SLOs a type of their own";
     assert_eq!(policy.warnings().to_string(), warning);
     let throttle = throttle(policy);
     assert_eq!(ask(&throttle, &[("website", "shop"), ("path", "/login")], 0).0, [2001]);
@@ -228,7 +228,7 @@ fn limits_that_cannot_hold_together_are_told() {
     let slos = "0 rate=unlimited\n2001 burst=1 rate=1/s\n6001 burst=1 rate=1/s also=website\n";
     let maps = [("website.map", "shop 2001\n"), ("path.map", "/login 6001\n")];
     let error = read(&layout(&[&["path"]], lookups()), &[("slo.map", slos), maps[0], maps[1]]).unwrap_err();
-    let told = "slo.map:3: SLO 6001 has also=, and the lookup path has also = true: remove also= here, and add a lookup \
-                with also = true";
+    let told = "slo.map:3: SLO 6001 has also=, but its lookup, path, has also = true: remove also= here, \
+                and add another lookup with also = true";
     assert_eq!(error.to_string(), told);
 }

@@ -232,11 +232,12 @@ fn an_error_in_a_map_is_named_with_its_line() {
     for (text, expected) in [
         (
             "# ours\n192.0.2.0/24\n",
-            "asn.map:2: \"192.0.2.0/24\": expected a value of 1 to 256 bytes after the key",
+            "asn.map:2: \"192.0.2.0/24\": expected the derived field's value after the key, 1 to 256 bytes",
         ),
         (
             &long,
-            "asn.map:1: \"192.0.2.0/24\": expected a value of 1 to 256 bytes after the key, for the derived field",
+            "asn.map:1: \"192.0.2.0/24\": expected the derived field's value after the key, 1 to 256 bytes \
+             long",
         ),
         ("192.0.2.0/33 1\n", "asn.map:1: \"192.0.2.0/33\": expected an address or a network"),
         ("192.0.2.0/24 1\0\n", "asn.map:1: the line has a NUL byte"),

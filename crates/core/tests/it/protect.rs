@@ -226,8 +226,8 @@ fn an_operator_sees_why_a_request_waits() {
     (0..8).for_each(|_| _ = shop.ask("198.51.100.7"));
     let (verdict, formula) = why(&shop);
     assert_eq!(verdict, "delay");
-    let expected = "16 inside, limit 16, 8 waiting, slow-down 1.00; it waits behind 24 requests of network \
-                    198.51.100.0/24; its turn is in about ";
+    let expected = "16 inside, limit 16, 8 waiting, slow-down 1.00; the request waits behind 24 requests of \
+                    network 198.51.100.0/24; the request's turn is in about ";
     assert!(formula.starts_with(expected), "{formula}");
     shop.pass(1);
     assert_eq!(why(&shop), (verdict, formula), "asking changes nothing");

@@ -38,7 +38,10 @@ impl Choice {
             }
             (_, Some((format, wraps))) => Some(format!("read as {}{}", format.name, wraps.describe())),
             _ => proposal.map(|options| {
-                format!("JSON with unknown keys: if these options are right, give them: {options}")
+                format!(
+                    "JSON with unknown keys: if the following options are correct, add them to the command: \
+                     {options}"
+                )
             }),
         };
         (kind, told)

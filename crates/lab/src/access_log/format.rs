@@ -83,15 +83,15 @@ const CLF_NOUNS: [&str; 2] = ["$time_local", "$start_local"];
 pub enum FormatError {
     #[error("no items: expected at least one, like %ci or $remote_addr")]
     NoItems,
-    #[error("more than {ITEMS_MAX} items: expected fewer")]
+    #[error("more than {ITEMS_MAX} items: use fewer")]
     TooManyItems,
     #[error("{0:?} is not closed: add the missing bracket")]
     Open(String),
     #[error("{0} is not an item of HAProxy's log-format")]
     Unknown(String),
-    #[error("{0} and {1} have nothing between them: separate them, for example by a space")]
+    #[error("{0} and {1} have nothing between them: separate them, for example with a space")]
     Adjacent(String, String),
-    #[error("{0}: expected a log-format without +json, +cbor and +bin; JSON is recognised without --format")]
+    #[error("{0}: expected a log-format without +json, +cbor or +bin; JSON is recognised without --format")]
     Encoded(String),
     #[error("{0}: expected a single item, like %[var(txn.owner)] or $http_x_owner")]
     NotOneItem(String),
@@ -123,7 +123,7 @@ impl Format {
             let (name, text) = line.split_once('|')?;
             Some(Format { name: name.to_owned(), ..Format::parse(text).ok()? })
         };
-        KNOWN.lines().map(|line| read(line).expect("a known format is a right one")).collect()
+        KNOWN.lines().map(|line| read(line).expect("known formats are valid")).collect()
     }
 
     /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
@@ -413,7 +413,7 @@ mod tests {
                 "%{+json}o %ci",
                 "+json: expected a log-format without +json, +cbor and +bin; JSON is recognised without --format",
             ),
-            (&"$a ".repeat(129), "more than 128 items: expected fewer"),
+            (&"$a ".repeat(129), "more than 128 items: use fewer"),
         ] {
             assert_eq!(Format::parse(text).unwrap_err().to_string(), error, "{text:?}");
         }

@@ -60,7 +60,7 @@ impl<'r> Lines<'r> {
         let broken = match (read, compression) {
             (Err(error), _) => Some(error.to_string()),
             (_, Some(program @ ("xz" | "bzip2"))) => {
-                Some(format!("compressed with {program}: decompress it first, with `{program} -dk`"))
+                Some(format!("compressed with {program}: decompress the file first with `{program} -dk`"))
             }
             _ => {
                 let read = text.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut head);

@@ -221,7 +221,7 @@ mod tests {
         let error = plan.with_measures(&["cost=$tokens".parse().unwrap()]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "--measure cost: $tokens is not in the format; the format has $remote_addr $msec"
+            "--measure cost: $tokens is not in the format, which has $remote_addr $msec"
         );
     }
 

@@ -21,13 +21,13 @@ use slowlane_core::base::peer;
 pub enum PlanError {
     #[error("the format has no time: expected {0}")]
     NoTime(&'static str),
-    #[error("{option} {field}: {noun} is not in the format; the format has {has}")]
+    #[error("{option} {field}: {noun} is not in the format, which has {has}")]
     NotInFormat { option: &'static str, field: String, noun: String, has: String },
-    #[error("more than {FIELDS_MAX} fields: expected fewer --field options")]
+    #[error("more than {FIELDS_MAX} fields: use fewer --field options")]
     TooManyFields,
-    #[error("--field {0}: not used by the policy: no map, key or share names it")]
+    #[error("--field {0}: the policy does not use this field: no map, key or share names it")]
     UselessField(String),
-    #[error("--measure: not used by the policy: no SLO has a unit, like unit=seconds")]
+    #[error("--measure: the policy does not use measures: no SLO has a unit, like unit=seconds")]
     UselessMeasure,
 }
 
@@ -228,21 +228,22 @@ impl LogPlan {
             ParseError::Quotes => {
                 mismatch("a client has put quotes into the line, so no value is certain".to_owned())
             }
-            ParseError::NoJson => mismatch("not a whole JSON object".to_owned()),
+            ParseError::NoJson => mismatch("not a complete JSON object".to_owned()),
             ParseError::Twice(item) => mismatch(format!("{} occurs twice", items[item].noun)),
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
             ParseError::List => {
-                "the client is a list of addresses: --forwarded 1 takes the last one, 2 the one before"
+                "the client is a list of addresses: --forwarded 1 takes the last address, --forwarded 2 the \
+                 one before it"
                     .to_owned()
             }
-            ParseError::ShortList => "the list of addresses is shorter than --forwarded".to_owned(),
+            ParseError::ShortList => "the list has too few addresses for --forwarded".to_owned(),
             ParseError::NoClient => "the line has no client address".to_owned(),
             ParseError::NoRequest => "not a request, so a proxy would not query slowlane for it".to_owned(),
             ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             ParseError::Binary => "binary data".to_owned(),
             ParseError::NoWrap(name) => format!("not in the form of {name}"),
-            ParseError::NoProxyLine => "not a line of a proxy".to_owned(),
+            ParseError::NoProxyLine => "not a line from a proxy".to_owned(),
         }
     }
 }
@@ -420,7 +421,7 @@ mod tests {
     fn missing_items_and_times_are_named() {
         assert_eq!(
             plan("$remote_addr [$msec]", &["owner=$http_x_owner"]).unwrap_err().to_string(),
-            "--field owner: $http_x_owner is not in the format; the format has $remote_addr $msec"
+            "--field owner: $http_x_owner is not in the format, which has $remote_addr $msec"
         );
         assert_eq!(
             plan("%ci %r", &[]).unwrap_err().to_string(),

@@ -144,7 +144,9 @@ impl Wraps {
         let open = &mut self.is_open[usize::from(piece.is_error)];
         let was_open = std::mem::replace(open, piece.is_open);
         match text.is_empty() {
-            _ if was_open || piece.is_open => Err(ParseError::NoWrap("a whole line: the runtime cut it")),
+            _ if was_open || piece.is_open => {
+                Err(ParseError::NoWrap("a whole line: the runtime split the line"))
+            }
             true => Err(ParseError::NoProxyLine),
             false => Ok(text),
         }

@@ -96,7 +96,7 @@ impl By {
                 "source" => 3,
                 "source+owner" => 4,
                 "source+website" => 5,
-                _ => own.next().expect("a command line has fewer"),
+                _ => own.next().expect("a command line has fewer types"),
             })
         };
         types.iter().map(&mut digit).collect()
@@ -126,8 +126,8 @@ impl By {
         }
         if is_own && !self.is_by_address() || method == Method::Reg {
             lines += &format!(
-                "# These lookups replace the built-in ones: repeat the ones that you use.\n[[policy.lookups]]\nfields = \
-                 [{field:?}]\nmap = {:?}\nmatch = {:?}\n",
+                "# These lookups replace the built-in lookups: add the built-in lookups that you \
+                 use.\n[[policy.lookups]]\nfields = [{field:?}]\nmap = {:?}\nmatch = {:?}\n",
                 self.map(method),
                 method.name()
             );

@@ -27,7 +27,7 @@ pub(super) struct Clients {
 impl Clients {
     pub(super) fn new((by, digit): (&By, u16)) -> Result<Clients, AdviseError> {
         let policy = by.policy_of_all(digit)?;
-        let id = SloId::new(By::id(digit)).expect("the layout has taken the digit");
+        let id = SloId::new(By::id(digit)).expect("the layout has accepted the digit");
         Ok(Clients { by: by.clone(), id, policy, rows: HashMap::new(), forgotten: 0 })
     }
 
@@ -56,9 +56,9 @@ impl Clients {
             (self.rows.values().filter(is_few).count() as u64 + self.forgotten, requests - busy);
         (addresses >= SCATTERED_MIN && few * 2 > requests).then(|| {
             format!(
-                "{addresses} addresses send {} % of the requests, at most {FEW} each. No network, user agent or page \
-                 distinguishes a crowd, so a limit would make everybody wait. If the application is overloaded, use \
-                 law=protect.",
+                "{addresses} addresses send {} % of the requests, at most {FEW} requests each. No network, \
+                 user agent or page distinguishes a crowd, so a limit would make everybody wait. If the \
+                 application is overloaded, use law=protect.",
                 few * 100 / requests
             )
         })
@@ -67,7 +67,10 @@ impl Clients {
     pub(super) fn note(&self) -> Option<String> {
         let (forgotten, by) = (self.forgotten, self.by.name());
         (forgotten > 0).then(|| {
-            format!("by {by}: more than {KEYS_MAX} clients; {forgotten} with few requests were left out of the figures")
+            format!(
+                "by {by}: more than {KEYS_MAX} clients, so the figures leave out {forgotten} of them with few \
+                 requests"
+            )
         })
     }
 }

@@ -81,7 +81,7 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) fn of(field: &str) -> Groups {
-        let by = field.parse().expect("it is a field");
+        let by = field.parse().expect("the name is a valid field");
         Groups { by, rows: HashMap::new(), secret: RandomState::new() }
     }
 

@@ -79,13 +79,17 @@ pub enum AdviseError {
     Layout(#[from] LayoutError),
     #[error(transparent)]
     Policy(#[from] PolicyErrors),
-    #[error("by {0}: no clients: name the item of a missing field with --field, or leave out --except-bots")]
+    #[error(
+        "by {0}: no clients found: if the log lacks a field, name its item with --field; otherwise, leave \
+         out --except-bots"
+    )]
     NoClients(String),
     #[error(
-        "--by {0} and --by {1} use the same map, which has one SLO for each value: give one of them at a time"
+        "--by {0} and --by {1} use the same map, which can have only one SLO for each value: give only one \
+         of these options"
     )]
     SameMap(String, String),
-    #[error("--field {0}: not used: add --by {0} to propose a limit for that field")]
+    #[error("--field {0}: this field is not used: to propose a limit for it, add --by {0}")]
     UselessField(String),
 }
 

@@ -191,7 +191,8 @@ impl Proposal {
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
             let clients = plural(*to_spare, self.noun());
             format!(
-                "by {by}: --spare {spare} spares all of {clients}: with a lower --spare, the busiest wait"
+                "by {by}: --spare {spare} spares all of {clients}: with a lower --spare, the busiest would \
+                 wait"
             )
         })
     }
@@ -225,7 +226,7 @@ pub(super) fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
 
 /// The pair that admits the fewest requests.
 pub(super) fn proposed(pairs: &[Pair]) -> Pair {
-    pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("there are rates").clone()
+    pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("at least one rate has a pair").clone()
 }
 
 /// The values that a line of a map can have, most requests first, and the number of all values.

@@ -62,7 +62,9 @@ fn section(proposal: &Proposal) -> String {
     let named = bots - steady_bots;
     let mut text = format!("\nby {by}: {}\n{}", plural(*clients, noun), rates(proposal));
     let (bots, requests) = (plural(*bots, "bot"), plural(*bot_requests, "request"));
-    text += &format!("\n{bots} with {requests}: {named} by user agent, {steady_bots} by a steady rate\n");
+    text += &format!(
+        "\n{bots} with {requests}: {named} recognised by user agent, {steady_bots} by a steady rate\n"
+    );
     let percent = *spared as f64 * 100.0 / *to_spare as f64;
     text += &format!(
         "\nfor each rate, the smallest burst that spares enough of {}:\n{}",

@@ -235,16 +235,18 @@ mod tests {
     #[test]
     fn a_mistake_in_the_verdicts_is_told_with_its_place() {
         for (verdicts, fault) in [
-            ("3 pass, deny, ^delay", "\"delay\": expected a count: only one verdict may omit it"),
+            ("3 pass, deny, ^delay", "\"delay\": expected a count: only one verdict may omit its count"),
             ("^9 pass", "9 verdicts for 10 requests: expected one verdict for each request"),
             ("^9 pass, 2 deny", "11 verdicts for 10 requests: expected one verdict for each request"),
             (
                 "10 pass, ^deny",
-                "no request is left for this verdict: the others take 10 of 10; remove it, or lower their counts",
+                "no request is left for this verdict: the other verdicts take 10 of 10; remove this \
+                 verdict, or lower the other counts",
             ),
             (
                 "5 delay, ^5 delay 20ms",
-                "\"delay\": overlaps with an earlier verdict: a request could count for either, so merge them or change a range",
+                "\"delay\": overlaps with an earlier verdict, so a request could count for either: merge \
+                 the two verdicts, or change a range",
             ),
             ("10 delay ^20ms..10ms", "\"20ms..10ms\": expected the shorter time first, like 20ms..1s"),
             ("10 delay ^1500us", "\"1500us\": expected whole milliseconds, like 20ms"),
@@ -253,7 +255,7 @@ mod tests {
             ("10 pass ^3s", "\"3s\": expected the end of the line, or ; before the next step"),
             ("10 ^wait", "\"wait\": expected pass, delay or deny"),
             ("10 pass,^", "expected pass, delay or deny"),
-            ("^0 pass", "\"0\": expected a number of requests, 1 to 1000000, like 10"),
+            ("^0 pass", "\"0\": expected a number of requests from 1 to 1000000, like 10"),
         ] {
             assert_eq!(at(&format!("a=1 -> 0; 10 at once -> {verdicts}")), fault);
         }
@@ -263,7 +265,7 @@ mod tests {
     fn a_mistake_elsewhere_is_told_with_its_place() {
         let step =
             "expected requests like `10 at once -> 10 pass`, `after 2s`, `done`, or the fields of a case";
-        let id = "expected the id of an SLO, 0 to 999999, `unlimited` or `refused`";
+        let id = "expected the id of an SLO (0 to 999999), `unlimited` or `refused`";
         for (marked, fault) in [
             (
                 "\n ^10 at once -> pass",
@@ -300,11 +302,11 @@ mod tests {
             ),
             (
                 "a=1 -> 0; ^1000001 at once -> pass",
-                "\"1000001\": expected a number of requests, 1 to 1000000, like 10".into(),
+                "\"1000001\": expected a number of requests from 1 to 1000000, like 10".into(),
             ),
             (
                 "a=1 -> 0; ^99999999999 done",
-                "\"99999999999\": expected a number of requests, 1 to 1000000, like 10".into(),
+                "\"99999999999\": expected a number of requests from 1 to 1000000, like 10".into(),
             ),
             (
                 "a=1 -> 0; 999999 at once -> pass\nb=1 -> 0\n^2 in 1s -> pass\n???",

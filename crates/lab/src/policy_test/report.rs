@@ -134,5 +134,5 @@ pub fn json(files: &[FileOutcome]) -> String {
         errors_total,
         warnings,
     };
-    serde_json::to_string_pretty(&report).expect("plain values are JSON") + "\n"
+    serde_json::to_string_pretty(&report).expect("plain values can always be written as JSON") + "\n"
 }

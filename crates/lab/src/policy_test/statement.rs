@@ -114,11 +114,12 @@ impl<'t> Words<'t> {
             let verdicts = self.verdict(count)?;
             let name = quoted(verdicts.kind.name());
             if all.iter().any(|other| other.overlaps(&verdicts)) {
-                let error = "overlaps with an earlier verdict: a request could count for either, so merge them or change a range";
+                let error = "overlaps with an earlier verdict, so a request could count for either: merge \
+                             the two verdicts, or change a range";
                 return Err((column, format!("{name}{error}")));
             }
             if count == 0 && rest.replace((all.len(), column)).is_some() {
-                return Err((column, format!("{name}expected a count: only one verdict may omit it")));
+                return Err((column, format!("{name}expected a count: only one verdict may omit its count")));
             }
             all.push(verdicts);
             if !self.accepts_comma() {
@@ -128,8 +129,11 @@ impl<'t> Words<'t> {
         let listed: u64 = all.iter().map(|verdicts| u64::from(verdicts.count)).sum();
         match (rest, u64::from(asked).checked_sub(listed)) {
             (Some((_, column)), None | Some(0)) => {
-                let error = "no request is left for this verdict: the others take";
-                Err((column, format!("{error} {listed} of {asked}; remove it, or lower their counts")))
+                let error = "no request is left for this verdict: the other verdicts take";
+                Err((
+                    column,
+                    format!("{error} {listed} of {asked}; remove this verdict, or lower the other counts"),
+                ))
             }
             (None, Some(0)) => Ok(Expected(all)),
             (None, _) => {
@@ -161,11 +165,11 @@ impl<'t> Words<'t> {
 
     fn id(&mut self) -> Result<SloId, CaseError> {
         let id = |word: &str| SloId::new(digits(word)?);
-        self.read("the id of an SLO, 0 to 999999, `unlimited` or `refused`", id)
+        self.read("the id of an SLO (0 to 999999), `unlimited` or `refused`", id)
     }
 
     fn count(&mut self) -> Result<u32, CaseError> {
-        self.read("a number of requests, 1 to 1000000, like 10", number)
+        self.read("a number of requests from 1 to 1000000, like 10", number)
     }
 
     fn time(&mut self) -> Result<Duration, CaseError> {

@@ -296,7 +296,7 @@ impl World {
         let (now, mut released) = (Timestamp::from_nanos(self.now), Vec::new());
         call(protect, now, &mut released);
         let mut waited =
-            |id: Id| held.remove(&id).expect("only those who wait are released or refused, and once");
+            |id: Id| held.remove(&id).expect("only waiting jobs are released or refused, each only once");
         let refused: Vec<usize> = iter::from_fn(|| protect.overdue(now)).map(&mut waited).collect();
         let released: Vec<usize> = released.into_iter().map(waited).collect();
         refused.into_iter().for_each(|number| self.over(number, Fate::Refused));

@@ -86,7 +86,8 @@ fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCe
 }
 
 /// The heading of the estimates. In the tables above it, `protect` lets every request pass.
-const PROTECTED: &str = "law=protect would have let this many inside at a time, by the log's times:";
+const PROTECTED: &str =
+    "according to the log's times, law=protect would have let this many requests inside at a time:";
 
 fn protected_row(of: &ProtectedLog) -> Vec<ReportCell> {
     vec![
@@ -120,7 +121,7 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
         (true, false) if side.throttled_keys > 0 => return String::new(),
         (true, false) => return "\nno key had a request delayed or denied\n".to_owned(),
         (false, true) => {
-            format!("\nthe keys of {} with the most requests with different verdicts:\n", side.name)
+            format!("\nthe keys of {} with the most requests whose verdicts differ:\n", side.name)
         }
         (false, false) => {
             let (all, shown) = (side.throttled_keys, side.keys.len());

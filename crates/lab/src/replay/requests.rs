@@ -141,30 +141,30 @@ impl Requests {
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.plans().any(|plan| plan.times.has_zone()) && self.plans().any(|plan| !plan.times.has_zone()) {
-            notes.push("some times have a zone, and others have none and were read as UTC".to_owned());
+            notes.push("some times have a time zone; times without a time zone were read as UTC".to_owned());
         }
         for (log, (_, line)) in self.logs.iter().filter_map(|log| Some((log, log.went_back()?))) {
             notes.push(format!(
-                "{}: the clock goes back at line {line}: an hour is added to the times from there on",
+                "{}: the clock goes back at line {line}, so an hour was added to the times from that line on",
                 shown(&log.name)
             ));
         }
         let late = plural(self.late, "request");
         if self.late > 0 && self.order.was_full {
             notes.push(format!(
-                "{late} came after more than {RECORDS_MAX} later requests and got the time of the last one: give each \
-                 proxy's log as a separate file"
+                "{late} followed more than {RECORDS_MAX} requests that arrived later, and got the time of \
+                 the last of these: give each proxy's log as a separate file"
             ));
         } else if self.late > 0 {
             notes.push(format!(
-                "{late} came more than {} after later requests and got the time of the last one: raise --reorder, or \
-                 give each proxy's log as a separate file",
+                "{late} arrived more than {} before requests on earlier lines, and got the time of the last \
+                 of these: raise --reorder, or give each proxy's log as a separate file",
                 units::written(Duration::from_nanos(self.reorder_ns))
             ));
         }
         if self.stray > 0 {
             let stray = plural(self.stray, "request");
-            notes.push(format!("left out {stray} with times far ahead of the following lines"));
+            notes.push(format!("left out {stray} with times far ahead of the times on the following lines"));
         }
         notes
     }

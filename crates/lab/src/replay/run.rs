@@ -173,25 +173,27 @@ impl Run<'_> {
             if without > 0 {
                 let whose = if without == plans.len() { "the logs" } else { "some of the logs" };
                 let remedy = match *field {
-                    "website" => "log the Host (HAProxy: capture request header Host len 64, and --field \
-                                  website=%[capture.req.hdr(0)]; nginx: $host), or give --field website=NAME"
+                    "website" => "log the Host header (HAProxy: capture request header Host len 64, and \
+                                  --field website=%[capture.req.hdr(0)]; nginx: $host), or give --field \
+                                  website=NAME"
                         .to_owned(),
                     _ => {
                         let [haproxy, nginx] = likely_items(field);
                         format!(
-                            "name the item that has it, like --field {field}={haproxy} or --field {field}={nginx}"
+                            "name the item that contains the field, like --field {field}={haproxy} or \
+                             --field {field}={nginx}"
                         )
                     }
                 };
                 notes.push(format!(
-                    "{whose} do not carry the field {field}, which the policy uses, so requests were decided without \
-                     it; {remedy}"
+                    "{whose} do not contain the field {field}, which the policy uses, so requests were \
+                     judged without it: {remedy}"
                 ));
             }
         }
         if used.contains("website") && plans.iter().any(|plan| plan.has_website_by_chance()) {
-            let note = "only requests with an absolute URI, like those of HTTP/2, have the website: log the Host, or \
-                        give --field website=NAME";
+            let note = "only requests with an absolute URI, such as HTTP/2 requests, have the website: log \
+                        the Host header, or give --field website=NAME";
             notes.push(note.to_owned());
         }
         notes.extend(requests.notes());
@@ -199,7 +201,7 @@ impl Run<'_> {
         let open = plural(unknown, "request");
         if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(
-                "the end of {open} under law=concurrency is unknown: each counts for its whole lease"
+                "it is unknown when {open} under law=concurrency ended: each counts for its whole lease"
             ));
         } else if unknown > 0 {
             notes.push(format!(
@@ -219,7 +221,8 @@ impl Run<'_> {
             if fallbacks > 0 {
                 let requests = plural(fallbacks, "request");
                 notes.push(format!(
-                    "{of}: auxiliary memory ran out, so a simpler law decided {requests}: raise [table] annex_bytes_max"
+                    "{of}: auxiliary memory ran out, so a simpler law judged {requests}: raise [table] \
+                     annex_bytes_max"
                 ));
             }
             let unmeasured = side.unmeasured();
@@ -228,7 +231,8 @@ impl Run<'_> {
             let (forgotten, requests_max) = (side.keys.forgotten, side.keys.forgotten_requests_max);
             if forgotten > 0 {
                 notes.push(format!(
-                    "{of}: the {forgotten} least important keys were dropped; a key that is shown may have had up to {}",
+                    "{of}: the {forgotten} least important keys were dropped; a listed key may have had up \
+                     to {}",
                     plural(requests_max, "more request")
                 ));
             }
@@ -245,10 +249,10 @@ fn note_of_unmeasured(unit: &Unit, count: u64) -> String {
     let remedy = match unit {
         Unit::Seconds => "log $upstream_response_time or %Ta, or give --measure seconds=ITEM",
         Unit::Bytes => "log $bytes_sent or %B, or give --measure bytes=ITEM",
-        Unit::Named(_) => "name the item that has it, like --measure cost=$http_x_cost",
+        Unit::Named(_) => "name the item that contains the cost, like --measure cost=$http_x_cost",
     };
     let requests = plural(count, "request");
-    format!("the log does not have the {unit} of {requests}, which keep their reservations: {remedy}")
+    format!("the log lacks the {unit} of {requests}, so the reservations count instead: {remedy}")
 }
 
 /// The items that probably contain a field, in an HAProxy log and in an nginx log.

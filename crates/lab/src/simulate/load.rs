@@ -186,7 +186,9 @@ impl FromStr for CrowdLoad {
             {
                 Ok(CrowdLoad { sources, connections, networks })
             }
-            _ => Err("expected SOURCESxCONNECTIONS/NETWORKS, at most 254 sources per network, like 200x2/5"),
+            _ => Err(
+                "expected SOURCESxCONNECTIONS/NETWORKS with at most 254 sources per network, like 200x2/5",
+            ),
         }
     }
 }
@@ -249,7 +251,7 @@ impl Phases {
     }
 
     pub(super) fn max(&self) -> u32 {
-        self.0.iter().copied().max().expect("there is always one")
+        self.0.iter().copied().max().expect("there is always at least one count")
     }
 }
 
@@ -294,7 +296,8 @@ pub struct Span {
     pub to: Duration,
 }
 
-const EXPECTED_SPAN: &str = "expected two times since the start, the earlier one first, like 20s..80s";
+const EXPECTED_SPAN: &str =
+    "expected two times since the start of the run, the earlier one first, like 20s..80s";
 
 impl Span {
     pub fn contains(self, moment: Duration) -> bool {

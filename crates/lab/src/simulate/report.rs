@@ -35,7 +35,7 @@ pub fn report(outcomes: &[SimulationOutcome]) -> String {
     let mut text = columns(&rows, &["law", "who"]);
     for outcome in outcomes.iter().filter(|outcome| outcome.record.fallbacks > 0) {
         text += &format!(
-            "{}, clients {}: auxiliary memory ran out, so a simpler law decided {}\n",
+            "{}, clients {}: auxiliary memory ran out, so a simpler law judged {}\n",
             outcome.scenario.law,
             outcome.scenario.load.clients,
             plural(outcome.record.fallbacks, "request")

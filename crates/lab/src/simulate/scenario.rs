@@ -64,42 +64,51 @@ pub enum ScenarioError {
     /// The faults of the SLO, one per line.
     #[error("{0}")]
     Slo(String),
-    #[error("{0} connections of clients, greedy clients and the crowd: expected at most {CLIENTS_MAX}")]
+    #[error(
+        "the clients, greedy clients and crowd have {0} connections in all: expected at most {CLIENTS_MAX}"
+    )]
     Clients(u32),
     #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would retry forever")]
     Think(Duration),
     #[error("no load: expected clients, greedy connections, a crowd or an attacker")]
     Nobody,
     #[error(
-        "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
+        "{0}: several nodes can share only pace, token-bucket and leaky-bucket: choose one of these laws, \
+         or simulate one node"
     )]
     SharedLaw(String),
-    #[error("{0}: nothing to share between nodes: expected a rate above 0")]
+    #[error("rate {0}: there is nothing to share between nodes: expected a rate above 0")]
     SharedRate(String),
     #[error("unit={0}: the cost of a request is unknown: add --cost, like --cost 0.4")]
     NoCost(Unit),
     #[error(
-        "--cost: the SLO counts requests: give it a unit, like --option unit=seconds --rate 2s/s --burst 20s"
+        "--cost: the SLO counts requests: give the SLO a unit, like --option unit=seconds --rate 2s/s \
+         --burst 20s"
     )]
     CostOfNone,
     #[error("--cost: work is simulated on one node only: leave out --nodes")]
     SharedWork,
     #[error(
-        "a round trip of {}: expected less than {}, or the store counts as silent",
+        "a round trip of {}: expected less than {}, or the store would count as silent",
         written(*.0), written(SILENT_AFTER)
     )]
     RoundTrip(Duration),
     #[error(
-        "a period of {}: the nodes would contact the store too often in this run: use a longer period, or fewer seconds",
+        "with a period of {}, the nodes would contact the store too often in this run: use a longer period, \
+         or fewer seconds",
         written(*.0)
     )]
     Period(Duration),
     /// Something is planned for a time after the end of the run.
-    #[error("{0}, but the run ends before that: use more seconds")]
+    #[error("{0}, but the run ends too early for that: use more seconds")]
     Late(String),
-    #[error("{0} is measured, but begins before the previous part ends: name the parts in order")]
+    #[error(
+        "the measured part {0} begins before the previous part ends: give the parts in order, without overlap"
+    )]
     MeasuredOrder(Span),
-    #[error("{0} is measured, but {1} changes the number of clients in it: split it there")]
+    #[error(
+        "the number of clients, {1}, changes during the measured part {0}: split this part at the change"
+    )]
     MeasuredPhases(Span, Phases),
     #[error(
         "{law}: more than {requests_max} requests, or too many in flight at once: use fewer seconds or clients, or \
@@ -149,12 +158,12 @@ impl Scenario {
         check_load(&self.load)?;
         let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
         if let Some(during) = self.load.attack_during.filter(|during| during.to > end) {
-            return Err(ScenarioError::Late(format!("the attack is at {during}")));
+            return Err(ScenarioError::Late(format!("the attack is planned for {during}")));
         }
         let mut before = Duration::ZERO;
         for &span in &self.measured {
             if span.to > end {
-                return Err(ScenarioError::Late(format!("{span} is measured")));
+                return Err(ScenarioError::Late(format!("{span} is to be measured")));
             }
             if span.from < before {
                 return Err(ScenarioError::MeasuredOrder(span));
@@ -206,7 +215,9 @@ impl Scenario {
         }
         let mut faults = cluster.dead.map(|dead| dead.from).into_iter().chain(cluster.flushed);
         match faults.find(|&at| at >= end) {
-            Some(at) => Err(ScenarioError::Late(format!("the store has a fault at {}", written(at)))),
+            Some(at) => {
+                Err(ScenarioError::Late(format!("a fault of the store is planned for {}", written(at))))
+            }
             None => Ok(()),
         }
     }

@@ -22,7 +22,7 @@ pub enum Error {
     UnknownKeyType(u64),
     #[error("table with column {0}, which this version does not know")]
     UnknownColumn(u32),
-    #[error("table with columns that are not in the order of their numbers")]
+    #[error("table whose columns are not in the order of their numbers")]
     ColumnOrder,
     #[error("table with {0} values in a column: at most 100 are allowed")]
     TooManyValues(u64),

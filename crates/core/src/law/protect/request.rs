@@ -82,7 +82,7 @@ impl Requests {
         self.last_serial = self.last_serial % (SERIALS - 1) + 1;
         let serial = self.last_serial;
         let place = self.slab.insert(InFlight { serial, ..request });
-        debug_assert!(place < PLACES, "as many are inside or wait at most");
+        debug_assert!(place < PLACES, "at most PLACES requests are inside or waiting");
         Id::new(place, serial)
     }
 

@@ -134,7 +134,7 @@ const _: () = assert!(size_of::<Network<4>>() == 12 && size_of::<Network<16>>() 
 
 /// The highest bytes of `bits`, as many as an address of the family has.
 fn bytes_of<const N: usize>(bits: u128) -> [u8; N] {
-    *bits.to_be_bytes().first_chunk().expect("an address has 16 bytes at most")
+    *bits.to_be_bytes().first_chunk().expect("an address has at most 16 bytes")
 }
 
 impl<const N: usize> Network<N> {

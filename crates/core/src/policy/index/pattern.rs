@@ -54,7 +54,7 @@ impl Answer {
     pub(in crate::policy) const REFUSED: Answer = Answer(u16::MAX - 1);
 
     pub(in crate::policy) fn slo(place: usize) -> Answer {
-        Answer(u16::try_from(place).expect("no more than SLO_LINES_MAX"))
+        Answer(u16::try_from(place).expect("a policy has at most SLO_LINES_MAX SLOs"))
     }
 
     /// The index of the SLO, if the answer names one. An error if the answer is a refusal.

@@ -131,8 +131,9 @@ impl Regexes {
 
 impl Joint {
     fn new(dfa: dense::DFA<Vec<u32>>, begin: usize) -> Joint {
-        let start =
-            dfa.start_state(&start::Config::new()).expect("no look-around needs what is before a value");
+        let start = dfa
+            .start_state(&start::Config::new())
+            .expect("no look-around depends on the text before a value");
         let mut joint = Joint { dfa, start, matches: Vec::new(), begin };
         let (mut unseen, mut seen) = (vec![start], HashSet::from([start]));
         while let Some(state) = unseen.pop() {
@@ -274,7 +275,7 @@ mod tests {
         let many: Vec<Vec<u8>> =
             (0..LIST_LINES_MAX).map(|line| format!("{line}.{{8}}y{line}").into_bytes()).collect();
         let refused = regexes(&many.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap_err();
-        assert!(refused.contains("expressions take all the memory and time"), "{refused}");
+        assert!(refused.contains("expressions use up all the memory and time"), "{refused}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl Words {
         let key = pattern.key(text);
         let is_part = |&byte: &u8| !is_delimiter(byte);
         let first = key.iter().position(is_part).ok_or_else(|| PolicyErrorKind::Delimiters(quoted(key)))?;
-        let last = key.iter().rposition(|byte| !is_delimiter(*byte)).expect("there is a first");
+        let last = key.iter().rposition(|byte| !is_delimiter(*byte)).expect("some byte is a part");
         let pattern = pattern.part(first, last + 1 - first);
         let count = 1 + pattern.key(text).iter().filter(|&&byte| is_delimiter(byte)).count();
         if !self.counts.contains(&count) {

@@ -1,6 +1,6 @@
 //! The files of a policy: their contents, and map files that no lookup reads.
 
-#![allow(clippy::disallowed_methods, reason = "it reads and lists files for callers at the edge")]
+#![allow(clippy::disallowed_methods, reason = "this module reads and lists files for callers at the edge")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -116,7 +116,11 @@ impl Work {
             };
             match Law::new(name, objective, options.clone()) {
                 Ok(law) if law.settles() && law.window().is_none() && burst == Amount::ZERO => {
-                    return Err(OptionError::unfit("burst", "0", "more than 0: it bounds each reservation"));
+                    return Err(OptionError::unfit(
+                        "burst",
+                        "0",
+                        "more than 0, because the burst bounds each reservation",
+                    ));
                 }
                 Ok(mut law) if law.settles() || law.is_closed() => {
                     law.owe_work();
@@ -128,7 +132,7 @@ impl Work {
                 Err(error) => return Err(error),
             }
         }
-        Err(failed.expect("each round fails"))
+        Err(failed.expect("every round has failed"))
     }
 }
 
@@ -137,10 +141,10 @@ const ROUNDS_MAX: usize = 30;
 
 const UNITS_EXPECTED: &str = "requests, seconds, bytes, or a name of your own, like tokens";
 
-const RESERVES_EXPECTED: &str = "an amount of the unit, p50 to p99, or announced";
+const RESERVES_EXPECTED: &str = "an amount in the SLO's unit, p50 to p99, or announced";
 
-const LAWS_EXPECTED: &str =
-    "a law that can charge afterwards: pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
+const LAWS_EXPECTED: &str = "a law that can charge requests at their end: \
+                             pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
 
 /// The sizes of grains to try: 1, 2, 5, 10, 20, 50, …
 fn round_numbers() -> impl Iterator<Item = u64> {
@@ -155,9 +159,9 @@ fn read_rate(text: &str, unit: &Unit) -> Option<(Amount, Period)> {
 
 fn rate_expected(unit: &Unit) -> &'static str {
     match unit {
-        Unit::Seconds => "a duration and a period (s, m, h, d or month), like 2s/s",
-        Unit::Bytes => "a size and a period (s, m, h, d or month), like 10MB/s",
-        Unit::Named(_) => "a number and a period (s, m, h, d or month), like 1000/m",
+        Unit::Seconds => "a duration per period (s, m, h, d or month), like 2s/s",
+        Unit::Bytes => "a size per period (s, m, h, d or month), like 10MB/s",
+        Unit::Named(_) => "a number per period (s, m, h, d or month), like 1000/m",
     }
 }
 
@@ -313,21 +317,24 @@ mod tests {
             ("burst=20 rate=2s/s unit=seconds", "burst \"20\": expected a duration, like 20s or 500ms"),
             (
                 "burst=2s rate=2/s unit=seconds",
-                "rate \"2/s\": expected a duration and a period (s, m, h, d or month), like 2s/s",
+                "rate \"2/s\": expected a duration per period (s, m, h, d or month), like 2s/s",
             ),
             (
                 "burst=2MB rate=2MB unit=bytes",
-                "rate \"2MB\": expected a size and a period (s, m, h, d or month), like 10MB/s",
+                "rate \"2MB\": expected a size per period (s, m, h, d or month), like 10MB/s",
             ),
-            ("rate=2MB/s unit=bytes", "burst is missing: add it, like burst=100"),
+            ("rate=2MB/s unit=bytes", "burst is missing: add it, for example burst=100"),
             (
                 "burst=1 rate=1/s unit=10s",
                 "unit \"10s\": expected requests, seconds, bytes, or a name of your own, like tokens",
             ),
-            ("burst=0 rate=1/s unit=tokens", "burst \"0\": expected more than 0: it bounds each reservation"),
+            (
+                "burst=0 rate=1/s unit=tokens",
+                "burst \"0\": expected more than 0, because the burst bounds each reservation",
+            ),
             (
                 "burst=1 rate=1/s unit=tokens reserve=p100",
-                "reserve \"p100\": expected an amount of the unit, p50 to p99, or announced",
+                "reserve \"p100\": expected an amount in the SLO's unit, p50 to p99, or announced",
             ),
             ("burst=1 rate=1/s unit=tokens lease=2d", "lease \"2d\": expected at most 1d"),
             ("burst=1 rate=1/s unit=tokens lease=1ms", "lease 1ms: expected at least 100ms"),

@@ -52,14 +52,14 @@ fn fair_shows_its_tokens_and_the_slot() {
     assert_eq!(explained(&subject, 1, 1, 200), "no queue; tokens 1 >= cost 1");
     assert_eq!(
         explained(&subject, 1, 1, 0),
-        "tokens 0 - 0 kept for others = 0 < cost 1; slots taken: 0, other sources waiting: 0, turn of this source: from slot 1 \
-         on; its slot of 1 / 10/s begins in 100 ms <= max_delay 5s"
+        "tokens 0 - 0 kept for others = 0 < cost 1; slots taken: 0, other sources waiting: 0, this source's \
+         turn: from slot 1 on; the request's slot of 1 / 10/s begins in 100 ms <= max_delay 5s"
     );
     subject.ask_of(1, at_ms(0));
     assert_eq!(
         explained(&subject, 1, 2, 0),
-        "tokens 0 - 0 kept for others = 0 < cost 1; slots taken: 1, other sources waiting: 1, turn of this source: from slot 1 \
-         on; its slot of 1 / 10/s begins in 200 ms <= max_delay 5s"
+        "tokens 0 - 0 kept for others = 0 < cost 1; slots taken: 1, other sources waiting: 1, this source's \
+         turn: from slot 1 on; the request's slot of 1 / 10/s begins in 200 ms <= max_delay 5s"
     );
 }
 
@@ -78,7 +78,8 @@ fn sliding_buckets_shows_a_wait_where_waiting_helps() {
     let mut subject = Subject::new("burst=0 rate=10/s law=sliding-buckets buckets=2");
     assert_eq!(
         explained(&subject, 4, 0, 499),
-        "sum 0 of 2 sub-windows + cost 4 = 4 <= N 10 (10/s in 1s); plus 0 of the sub-window before = 4 <= N + N / 2 = 15"
+        "sum 0 of 2 sub-windows + cost 4 = 4 <= N 10 (10/s in 1s); plus 0 of the previous sub-window = 4 <= \
+         N + N / 2 = 15"
     );
     assert_eq!(explained(&subject, 11, 0, 499), "sum 0 of 2 sub-windows + cost 11 = 11 > N 10 (10/s in 1s)");
     subject.ask_for(10, at_ms(499));

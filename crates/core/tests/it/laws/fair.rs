@@ -288,7 +288,7 @@ fn too_many_slots_within_the_longest_delay_are_refused() {
     assert!(Subject::parse("burst=1 rate=13107/s law=fair").is_ok());
     assert_eq!(
         Subject::parse("burst=1 rate=20000/s law=fair").unwrap_err(),
-        "max_delay 5s: at 20000/s it spans 100000 slots, but fair keeps at most 65536: make it shorter"
+        "max_delay 5s: at 20000/s, it spans 100000 slots, but fair keeps at most 65536: shorten max_delay"
     );
 }
 

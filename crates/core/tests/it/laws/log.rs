@@ -91,7 +91,7 @@ fn a_window_of_too_many_requests_is_refused() {
     assert!(Subject::parse("burst=0 rate=65536/s law=sliding-log").is_ok());
     assert_eq!(
         Subject::parse("burst=0 rate=65537/s law=sliding-log").unwrap_err(),
-        "window 1s: at 65537/s it holds more than 65536 requests: make it shorter, or use sliding-window"
+        "window 1s: at 65537/s, it holds more than 65536 requests: use a shorter window or law=sliding-window"
     );
 }
 

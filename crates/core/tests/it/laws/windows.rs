@@ -88,7 +88,7 @@ fn a_reset_that_makes_no_sense_is_refused() {
     assert_eq!(error("fixed-window", &[("reset", "monday")]), "reset \"monday\": expected first or calendar");
     assert_eq!(
         error("fixed-window", &[("reset", "calendar"), ("window", "1h")]),
-        "reset \"calendar\": expected no window=: the rate's period is the window"
+        "reset \"calendar\": expected no window=, because the rate's period is the window"
     );
     assert!(error("sliding-log", &[("reset", "calendar")]).starts_with("unknown option \"reset\""));
 }
