@@ -14,7 +14,7 @@ use slowlane_core::base::shown;
 
 #[derive(Debug, Args)]
 pub(super) struct ImportArguments {
-    /// The configuration files in their order, or a folder; - is standard input
+    /// Configuration files, in the order in which the proxy reads them, or their folder; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The program that the configuration is for [default: detected automatically]

@@ -110,7 +110,7 @@ enum Command {
     Top(views::TopArguments),
     /// Explain the verdict for a request: the map lines that apply, and the law with its numbers.
     ///
-    /// The command queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
+    /// The command queries a running daemon or, with --policy, reads the files of a policy. It counts no request.
     #[command(after_help = include_str!("help/why.txt"))]
     Why(why::WhyArguments),
     /// Show how much of its quotas a client has used, how much is left, and when the quotas reset.

@@ -69,7 +69,7 @@ struct LawArguments {
     /// Number of requests that the application serves at once; delays include the wait for a worker [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// Pause of a client between a response and its next request; varies between 0.5 and 1.5 times this value
+    /// How long a client pauses after a response before it sends its next request; varies between 0.5 and 1.5 times this value
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
     /// Costs of requests in the SLO's unit: median and sigma of a log-normal distribution; 0.4,0 makes every request

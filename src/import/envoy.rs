@@ -28,11 +28,11 @@ use slowlane_core::policy::{LIST_LINES_MAX, Lookup, Method, expression_of};
 const OTHERS: [(&str, &str); 3] = [
     (
         "detailed_metric",
-        "slowlane has no metric for each value: `slowlane top` and the decision log show the keys",
+        "slowlane has no metric per value; `slowlane top` and the decision log show the keys",
     ),
     (
         "value_to_metric",
-        "slowlane has no metric for each value: `slowlane top` and the decision log show the keys",
+        "slowlane has no metric per value; `slowlane top` and the decision log show the keys",
     ),
     ("metadata", "slowlane's answer names the SLO and the key, but not the rule's metadata"),
 ];

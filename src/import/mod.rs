@@ -41,7 +41,7 @@ pub enum Program {
     Haproxy,
     #[value(alias = "ingress")]
     IngressNginx,
-    /// The ingress controllers with annotations of haproxy.org and haproxy-ingress.github.io.
+    /// The ingress controllers that read annotations of haproxy.org or haproxy-ingress.github.io.
     #[value(alias = "haproxy-kubernetes-ingress")]
     HaproxyIngress,
     Envoy,

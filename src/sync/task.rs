@@ -240,7 +240,7 @@ impl<'n> Task<'n> {
                 "cluster: blocks for which the store has no room: {alone}; they are in force on this node \
                  only, and will be offered to the store again"
             ),
-            (1.., 0) => tracing::info!("cluster: no block is in force on this node only any more"),
+            (1.., 0) => tracing::info!("cluster: the store now has every block of this node"),
             _ => {}
         }
         if without_room > 0 {

@@ -125,7 +125,7 @@ fn throttled(slo: &SloLine, verdict: usize) -> String {
 }
 
 /// Shown instead of fields for the key of all requests that cannot be looked up.
-const REFUSED: &str = "refused: the website is not a host, or a value is too long to search";
+const REFUSED: &str = "refused: the website is not a valid host name, or a value is too long to be looked up";
 
 /// The fields of a key, and its block.
 fn who(key: &KeyLine) -> String {

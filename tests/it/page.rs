@@ -530,7 +530,7 @@ fn the_key_of_refused_requests_is_not_everybody() {
     let mut page = page(&slowlane);
     page.shows(
         "#keys tbody tr:first-child",
-        "refused: the website is not a host, or a value is too long to search",
+        "refused: the website is not a valid host name, or a value is too long to be looked up",
     );
     assert!(!page.text("#keys").contains("everybody"));
     assert_eq!(status(&slowlane)["keys"][0]["refused"], true);

@@ -161,7 +161,7 @@ fn the_slos_of_a_request_are_told_with_the_lines_that_name_them() {
         "website=w5 owner=acme -> 2005, 1001\nwebsite=W5.:80 -> 2005\nwebsite=w99 -> 0\nwebsite=w99 -> unlimited",
     );
     holds("website=\"a b\" -> refused; 2 at once -> 2 deny");
-    let refused = "refused: the website is not a host, or a value is too long to search";
+    let refused = "refused: the website is not a valid host name, or a value is too long to be looked up";
     assert_eq!(
         failures(
             "website=w5 owner=acme -> 2005\nwebsite=w99 -> refused\nwebsite=w1 -> unlimited\nwebsite=\"a b\" -> 0"

@@ -59,7 +59,7 @@ pub(super) fn variable(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The values for the rules and the arguments of these fields.
+/// The template's values for these fields: their arguments, and the rules that they need.
 pub(super) fn values(fields: &[String]) -> Value {
     let has = |name: &str| fields.iter().any(|field| field.eq_ignore_ascii_case(name));
     let copies = usize::from(has(PATH) || has(QUERY)) + usize::from(has(URL)) + usize::from(has(BASE));

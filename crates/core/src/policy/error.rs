@@ -104,7 +104,7 @@ pub enum PolicyErrorKind {
     Sharing { sharing: &'static str, law: &'static str, known: &'static [Sharing] },
     #[error("also {name:?}: expected one of the lookups {lookups}")]
     Also { name: String, lookups: String },
-    #[error("beyond=also needs also=: name the lookup of the SLO that applies beyond the rate")]
+    #[error("beyond=also needs also=, with the lookup of the SLO that applies when the rate is exceeded")]
     NoAlso,
     #[error(
         "this sketch and the sketches of SLOs with lower ids take {} MiB in all, but the maximum is {} MiB: \

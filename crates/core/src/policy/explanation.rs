@@ -167,7 +167,8 @@ impl Batch<'_, '_> {
 const GROUP_NAME_CHARS: usize = 60;
 
 /// Shown in place of an SLO's options for a request that cannot be looked up.
-const REFUSED: &[u8] = b"refused: the website is not a host, or a value is too long to search";
+const REFUSED: &[u8] =
+    b"refused: the website is not a valid host name, or a value is too long to be looked up";
 
 /// A map that was consulted, and the line that matched, if any.
 type Found<'p> = (&'p LookupMap, Option<Pattern>);

@@ -79,7 +79,7 @@ pub(super) struct Blocks {
     pub(super) feed: Feed,
 }
 
-/// The blocks that operators have set. Each change is put in force in the policy before the lock is released.
+/// The blocks that operators have set. Each change is applied to the policy before the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Operators {
     pub(super) blocks: BTreeMap<Fields, Blocked>,

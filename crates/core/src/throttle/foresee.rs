@@ -176,7 +176,7 @@ fn of_gate(of: &Outlook) -> (Verdict, String) {
     if !of.view.sees_ends {
         return (
             Verdict::Pass,
-            format!("{state}; no request's end has been reported, so this request passes"),
+            format!("{state}; no proxy has reported the end of a request, so this request passes"),
         );
     }
     if inside < limit && waiting == 0 {

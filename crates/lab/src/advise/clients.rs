@@ -126,7 +126,7 @@ struct Peak {
     most: u64,
 }
 
-/// A bucket with an unlimited burst: when it is full again, and its largest debt.
+/// A bucket with an unlimited burst: the time at which it will be full again, and its largest debt so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     full_at_ns: u64,

@@ -132,7 +132,9 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
         return None;
     }
     let got = match is_refused {
-        true => format!("{REFUSED}: the website is not a host, or a value is too long to search"),
+        true => {
+            format!("{REFUSED}: the website is not a valid host name, or a value is too long to be looked up")
+        }
         false => of.iter().map(named).collect::<Vec<_>>().join(", "),
     };
     let [step, expected] = case.text.clone();

@@ -15,7 +15,7 @@ pub(crate) const KEYS_MAX: usize = 1 << 17;
 pub struct KeyRow {
     pub slo: SloId,
     pub key: Key,
-    /// The key's fields and values, safe to show, such as `source=192.0.2.7 website=shop.example`.
+    /// The key's fields and values, in a form that is safe to show, such as `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
     pub counts: ReplayCounts,
     /// How many of the same requests the other policy delayed, and how many it denied.
@@ -117,7 +117,7 @@ pub(crate) fn forget_half<K, V, W: Copy + Ord>(
     });
 }
 
-/// The fields of a request that make up its key, with their values, safe to show.
+/// The fields of a request that make up its key, with their values in a form that is safe to show.
 pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
     let mut name = String::new();
     let mut given = 0;

@@ -87,7 +87,7 @@ enum Event {
     Look(u32),
     /// The turn of a held request comes. The request is identified by its node and its number.
     Turn(u32, u64),
-    /// The client of a held request disconnects, unless its turn has come.
+    /// The client of a held request disconnects. If the request's turn has come already, nothing happens.
     Leave(u32, u64),
     /// The node's message reaches the store.
     AtStore(u32),

@@ -198,7 +198,7 @@ impl View {
         is_known
     }
 
-    /// Whether a message is due: soon after a request that needs a slot, later for everything else.
+    /// Whether a message is due. After a request that needs a slot, it is due soon; after anything else, later.
     pub(super) fn has_to_ask(&self, plan: &Plan, queue: &Queue, now_s: f64) -> bool {
         if now_s - self.returned_s < RETURN_S {
             // The store does not know yet what the other nodes owe.
