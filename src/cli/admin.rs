@@ -29,7 +29,7 @@ pub(super) struct Daemon {
     /// The CA of the daemon's certificate, in PEM [default: the certificate in --config, else the system's CAs]
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
-    /// Your own certificate in PEM, for a daemon that has client_ca
+    /// Your client certificate in PEM, for a daemon that has client_ca
     #[arg(id = "own_cert", long = "cert", value_name = "FILE", global = true, requires = "own_key")]
     cert: Option<PathBuf>,
     /// The private key of --cert, in PEM

@@ -29,10 +29,10 @@ pub(super) struct AdviseArguments {
     /// Percentage of clients that must never wait
     #[arg(long, value_name = "PERCENT", default_value = "99.9", value_parser = percent)]
     spare: f64,
-    /// Let bots wait: --spare applies only to the other clients
+    /// Let bots wait, and apply --spare only to the other clients
     #[arg(long)]
     except_bots: bool,
-    /// Format of the logs: a proxy, like nginx, or your log-format or log_format [default: detected automatically]
+    /// Log format: a proxy's name, like nginx, or your log-format or log_format [default: detected automatically]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
@@ -41,7 +41,7 @@ pub(super) struct AdviseArguments {
     /// Position of the client's address in the list that --field source=ITEM names, counted from the right
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
-    /// Number of clients to print, and number of map lines to print for websites and other values
+    /// Maximum number of clients to print, and of map lines to print for websites and other values
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
     /// Longest time from a request's arrival to its line in the log

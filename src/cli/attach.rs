@@ -44,7 +44,7 @@ pub(super) enum Proxy {
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// Your HAProxy configuration; may be repeated, and may be a folder, as for `haproxy -f`
+    /// Your HAProxy configuration, a file or a folder, as for `haproxy -f`; may be repeated
     #[arg(long, value_name = "FILE", default_value = "/etc/haproxy/haproxy.cfg")]
     config: Vec<PathBuf>,
     /// Frontend or listen section to attach to; may be repeated [default: the only such section in HTTP mode]
@@ -75,7 +75,7 @@ struct Common {
     slowlane: Option<PathBuf>,
     #[command(flatten)]
     answers: Answers,
-    /// Network of a CDN or a load balancer, whose X-Forwarded-For has the client's address; may be repeated
+    /// Network of a CDN or a load balancer that sends the client's address in X-Forwarded-For; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted: Vec<Network>,
     /// Also protect this website from overload [without a name: all requests that no map matches]

@@ -11,7 +11,7 @@ use slowlane_core::base::units;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BlockAction {
-    /// Refuse requests with these fields for some time, with 429.
+    /// For some time, answer all requests that have these fields with 429.
     #[command(after_help = include_str!("help/block-add.txt"))]
     Add(Addition),
     /// End a block early.
@@ -24,7 +24,7 @@ pub(super) enum BlockAction {
 
 #[derive(Debug, Args)]
 pub(super) struct Addition {
-    /// Fields of the requests; all must match
+    /// Fields that a request must have to be blocked; all must match
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<FieldArgument>,
     /// The duration of the block, like 30s, 10m or 1d; at most 366d

@@ -21,17 +21,17 @@ use slowlane_core::policy::{Layout, Policy};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
-    /// Print the configuration that `slowlane run` has with these options: every key that has a value.
+    /// Print the configuration that `slowlane run` would use with these options: every key that has a value.
     ///
     /// You can use the output as a config file. It omits only secrets: a token, and a store URL with a password.
     Show(RunArguments),
     /// Print a complete configuration for HAProxy, with slowlane's address in it.
     ///
-    /// Without --dir, one file goes to standard output: the main file, or the one that --file names.
+    /// Without --dir, one file goes to standard output: the main file, or the file that --file names.
     Haproxy(Haproxy),
     /// Print a complete configuration for nginx, with slowlane's address in it.
     ///
-    /// Without --dir, one file goes to standard output: the main file, or the one that --file names.
+    /// Without --dir, one file goes to standard output: the main file, or the file that --file names.
     Nginx(Nginx),
     /// Print a complete configuration for Envoy, with slowlane's address in it.
     Envoy(Envoy),
@@ -95,7 +95,7 @@ struct Common {
     /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
-    /// Write all files into this directory, which must be the final one; existing files are never overwritten
+    /// Write all files to this directory, which must be their final location; existing files are never overwritten
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -158,10 +158,10 @@ impl AgentFacts {
 /// How the proxy connects to slowlane.
 #[derive(Debug, Args)]
 pub(super) struct Answers {
-    /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
+    /// Send clients their limit in the RateLimit-Policy and RateLimit headers
     #[arg(long)]
     ratelimit: bool,
-    /// Connect over TLS, and expect this name in the certificate [default: TLS as in --config; name slowlane.example]
+    /// Use TLS, and expect this name in slowlane's certificate [default: TLS as in --config; name slowlane.example]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
     tls: Option<String>,
 }

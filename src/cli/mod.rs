@@ -61,7 +61,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve until SIGTERM or Ctrl-C; SIGHUP reloads the policy, SIGUSR2 upgrades.
+    /// Serve until SIGTERM or Ctrl-C; SIGHUP reloads the policy, and SIGUSR2 upgrades slowlane.
     ///
     /// The config file is read only at startup. On SIGHUP, the log says whether the file has changed.
     /// ADDR is host:port or unix:/path. Flags override the config file, which overrides the defaults.
@@ -73,17 +73,17 @@ enum Command {
     /// Exit code 0: no errors; warnings go to standard error. 1: an error or, with --strict, a warning.
     #[command(after_help = include_str!("help/check.txt"))]
     Check(check::CheckArguments),
-    /// Print a policy with the limits of nginx, HAProxy, an ingress controller, Envoy or limitador.
+    /// Convert the limits of nginx, HAProxy, an ingress controller, Envoy or limitador to a policy, and print it.
     ///
     /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, descriptors
-    /// of Envoy's rate limit service, and limits of limitador. Comments list the differences, and the lines that are
-    /// not imported.
+    /// of Envoy's rate limit service, and limits of limitador. Comments in the policy list differences in meaning, and
+    /// lines that are not imported.
     #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
     /// Print slowlane's configuration, or a configuration for HAProxy, nginx or Envoy.
     #[command(subcommand, after_help = include_str!("help/config.txt"))]
     Config(config::What),
-    /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write it.
+    /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write the changes.
     #[command(subcommand, after_help = include_str!("help/attach.txt"))]
     Attach(attach::Proxy),
     /// Run a demonstration: slowlane protects an application from a crawler.
@@ -110,30 +110,30 @@ enum Command {
     Top(views::TopArguments),
     /// Explain the verdict for a request: the map lines that apply, and the law with its numbers.
     ///
-    /// The command queries a running daemon or, with --policy, reads the files of a policy. It counts no request.
+    /// The command queries a running daemon or, with --policy, reads the files of a policy. No request is counted.
     #[command(after_help = include_str!("help/why.txt"))]
     Why(why::WhyArguments),
-    /// Show how much of its quotas a client has used, how much is left, and when the quotas reset.
+    /// Show how much of its quotas a client has used, how much is left, and when each quota resets.
     #[command(after_help = include_str!("help/quota.txt"))]
     Quota(views::QuotaArguments),
     /// Read and change the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = include_str!("help/table.txt"))]
     Table(table::TableArguments),
-    /// Find faults in listeners, proxies, fields, limits, clock and files, and suggest a remedy for each.
+    /// Find faults in listeners, proxies, fields, limits, the clock and files, and suggest a remedy for each.
     ///
     /// The command changes nothing. It can check more if you run it as root.
     /// Exit code 0: all is well. 1: something is wrong, or could not be checked.
     #[command(after_help = include_str!("help/doctor.txt"))]
     Doctor(doctor::DoctorArguments),
-    /// Refuse requests by their fields for some time; list and end such blocks.
+    /// Block requests by their fields for some time; list blocks, and end them.
     #[command(subcommand, after_help = include_str!("help/block.txt"))]
     Block(block::BlockAction),
     /// Replace a running daemon with the installed version.
     ///
-    /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
+    /// Connections, held answers and counters move to the new process. The signal SIGUSR2 does the same.
     #[command(after_help = include_str!("help/upgrade.txt"))]
     Upgrade(admin::Daemon),
-    /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
+    /// Run access logs through a policy in virtual time, and print the clients that the policy would have throttled.
     #[cfg(feature = "lab")]
     #[command(after_help = include_str!("help/replay.txt"))]
     Replay(replay::ReplayArguments),

@@ -30,10 +30,10 @@ pub(super) struct ReplayArguments {
     /// The config file (TOML), from which to read lookups, types and the size of the table
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Another policy directory to compare with
+    /// Another policy directory, to compare with --policy
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
-    /// Format of the logs: a proxy, like nginx, or your log-format or log_format [default: detected automatically]
+    /// Log format: a proxy's name, like nginx, or your log-format or log_format [default: detected automatically]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
@@ -42,7 +42,7 @@ pub(super) struct ReplayArguments {
     /// Position of the client's address in the list that --field source=ITEM names, counted from the right
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
-    /// Measure of a request's work, for an SLO with a unit: seconds, bytes or cost, with its item; may be repeated
+    /// Measure of a request's work (seconds, bytes or cost) and its item, for SLOs with a unit; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     measure: Vec<Measure>,
     /// Maximum number of keys to print

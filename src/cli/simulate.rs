@@ -19,7 +19,7 @@ use slowlane_lab::simulate::{
 pub(super) struct SimulateArguments {
     #[command(flatten)]
     of_laws: LawArguments,
-    /// Overload an application, without slowlane and with law=protect, by every load or only by the loads named
+    /// Overload an application with all loads or only the named loads, both without slowlane and with law=protect
     #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
           value_parser = PossibleValuesParser::new(ProtectLoad::names()))]
     protect: Option<Vec<String>>,
@@ -27,7 +27,7 @@ pub(super) struct SimulateArguments {
     #[arg(long, value_name = "N", default_value_t = 9, requires = "protect",
           value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
-    /// Seed of the random numbers; with --protect, each further run uses the next seed
+    /// Seed of the random numbers; with --protect, each later run uses the next seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON
@@ -35,7 +35,7 @@ pub(super) struct SimulateArguments {
     json: bool,
 }
 
-/// Options for the simulation of laws with a rate only.
+/// Options that apply only to the simulation of laws with a rate.
 #[derive(Debug, Args)]
 struct LawArguments {
     /// The laws to run; `all` leaves out concurrency and protect
@@ -51,7 +51,7 @@ struct LawArguments {
     /// An option as in slo.map, for every law or for one law; may be repeated
     #[arg(long, value_name = "[LAW:]NAME=VALUE", value_parser = law_option)]
     option: Vec<LawOption>,
-    /// Number of clients, with a run for each number; 5-50-5 changes the number within one run, in equal parts
+    /// Numbers of clients, with one run for each number; 5-50-5 changes the number within one run, in equal parts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10")]
     clients: Vec<Phases>,
     /// Number of connections of an additional greedy client, all from one source
@@ -63,13 +63,13 @@ struct LawArguments {
     /// Part of the run in which the attacker sends, like 20s..30s [default: the whole run]
     #[arg(long, value_name = "FROM..TO", requires = "attack")]
     attack_during: Option<Span>,
-    /// Crowd that sends without pauses: the number of sources, of connections of each, and of networks, like 200x2/5
+    /// Crowd that sends without pauses; 200x2/5 means 200 sources with 2 connections each, in 5 networks
     #[arg(long, value_name = "SxC/N")]
     crowd: Option<CrowdLoad>,
     /// Number of requests that the application serves at once; delays include the wait for a worker [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// How long a client pauses after a response before it sends its next request; varies between 0.5 and 1.5 times this value
+    /// How long a client pauses between a response and its next request; each pause is 0.5 to 1.5 times this value
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
     /// Costs of requests in the SLO's unit: median and sigma of a log-normal distribution; 0.4,0 makes every request
@@ -96,10 +96,10 @@ struct LawArguments {
     /// How often each node exchanges messages with the store [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     period: Option<Duration>,
-    /// How the node of a request is chosen [default: sticky]
+    /// How the node for a request is chosen [default: sticky]
     #[arg(long, value_name = "WHERE")]
     spread: Option<Where>,
-    /// Part of the load on the first node, or zipf: node n gets a part in proportion to 1/n [default: equal parts]
+    /// The first node's share of the load, or zipf: node n's share is proportional to 1/n [default: equal shares]
     #[arg(long, value_name = "PERCENT")]
     skew: Option<Skew>,
     /// Who delays a request: slowlane or the proxy [default: hold]
@@ -108,7 +108,7 @@ struct LawArguments {
     /// Part of the run in which no message reaches the store, like 20s..80s
     #[arg(long, value_name = "FROM..TO")]
     store_dead: Option<Span>,
-    /// Time at which the store loses everything
+    /// Time at which the store loses all its data
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     store_flush: Option<Duration>,
     /// Length of each run, in seconds of virtual time

@@ -27,16 +27,16 @@ enum TableAction {
     },
     /// Print the row of a key
     Get {
-        /// Sixteen hex digits
+        /// The key, as sixteen hex digits
         #[arg(value_name = "KEY", value_parser = key)]
         key: Key,
     },
     /// Set columns of a row; a missing row is created
     Set {
-        /// Sixteen hex digits
+        /// The key, as sixteen hex digits
         #[arg(value_name = "KEY", value_parser = key)]
         key: Key,
-        /// Columns and their values, like data.gpt0 1000
+        /// Columns and their new values, like data.gpt0 1000
         #[arg(value_name = "COLUMN VALUE", required = true)]
         values: Vec<String>,
     },

@@ -56,7 +56,7 @@ pub(super) struct TopArguments {
     /// Print the status once and exit; this is the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Instead, show the clients throttled in the last TIME, at most 24h
+    /// Show the clients throttled in the last TIME, at most 24h, instead of the clients throttled now
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
 }

@@ -110,13 +110,13 @@ pub(crate) struct Flags {
     /// Address of the status page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub admin: Vec<Address>,
-    /// Address for HAProxys that enforce limits locally (peers protocol); may be repeated
+    /// Address for HAProxy instances that enforce limits locally (peers protocol); may be repeated
     #[arg(long, value_name = "ADDR")]
     pub peers: Vec<Address>,
-    /// UDP address for log lines that report the ends of requests; may be repeated
+    /// UDP address for log lines that report when requests end; may be repeated
     #[arg(long, value_name = "ADDR")]
     pub ends: Vec<Address>,
-    /// The store of a cluster, like redis://127.0.0.1:6379; its nodes share each SLO
+    /// The store of a cluster, like redis://127.0.0.1:6379; the cluster's nodes share each SLO
     #[arg(long, value_name = "URL")]
     pub cluster: Option<StoreUrl>,
     /// Keep the state in this file, so that a restart forgets nothing

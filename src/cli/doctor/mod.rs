@@ -20,10 +20,10 @@ use slowlane_core::base::shown;
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
-    /// HAProxy's configuration; may be repeated, and may be a folder [default: /etc/haproxy/haproxy.cfg, if it exists]
+    /// HAProxy's configuration, a file or a folder; may be repeated [default: /etc/haproxy/haproxy.cfg, if it exists]
     #[arg(long, value_name = "FILE")]
     haproxy: Vec<PathBuf>,
-    /// nginx's configuration; may be repeated, and may be a folder [default: /etc/nginx/nginx.conf, if it exists]
+    /// nginx's configuration, a file or a folder; may be repeated [default: /etc/nginx/nginx.conf, if it exists]
     #[arg(long, value_name = "FILE")]
     nginx: Vec<PathBuf>,
     #[command(flatten)]

@@ -18,7 +18,7 @@ const TEMPLATE: &str = include_str!("envoy.mustache");
 /// How to delay a request, as `slowlane config envoy --delivery` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EnvoyDelivery {
-    /// Envoy waits, as its rate limit service says in a header
+    /// Envoy waits for the time in a header that its rate limit service adds
     Header,
     /// slowlane waits, and answers ext_authz late
     Hold,

@@ -97,7 +97,7 @@ pub enum Delivery {
     Pause,
     /// HAProxy waits, if it has Lua
     Lua,
-    /// HAProxy decides and waits, by limits that slowlane pushes
+    /// HAProxy enforces limits that slowlane pushes, and waits
     Peers,
 }
 

@@ -12,16 +12,16 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 #[derive(Debug, Args)]
 pub(crate) struct TlsFiles {
-    /// Connect over TLS, and verify that the server has the name of the host
+    /// Connect over TLS, and verify that the server's certificate is valid for the host
     #[arg(long)]
     tls: bool,
-    /// The CA of the server, in PEM [default: those of the system]
+    /// The CA of the server's certificate, in PEM [default: the system's CAs]
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca: Option<PathBuf>,
     /// A client certificate, in PEM, for a server that requires one
     #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
     cert: Option<PathBuf>,
-    /// Its private key, in PEM
+    /// The private key of --cert, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 }

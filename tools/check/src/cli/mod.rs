@@ -22,12 +22,12 @@ struct Cli {
 enum Command {
     /// Test any SPOE agent against the specification and HAProxy's behaviour, and print a report.
     ///
-    /// It acts as HAProxy, and sends valid and invalid frames. ADDR is host:port or unix:/path.
+    /// The suite acts as HAProxy, and sends valid and invalid frames. ADDR is host:port or unix:/path.
     #[command(after_help = spoa::EXAMPLES)]
     Spoa(spoa::Arguments),
     /// Test any server of Envoy's rate limit service for the behaviour that Envoy relies on, and print a report.
     ///
-    /// It acts as Envoy, and sends valid and invalid calls. ADDR is host:port or unix:/path.
+    /// The suite acts as Envoy, and sends valid and invalid calls. ADDR is host:port or unix:/path.
     #[command(after_help = rls::EXAMPLES)]
     Rls(rls::Arguments),
 }

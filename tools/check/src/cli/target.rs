@@ -24,7 +24,7 @@ pub(super) struct Target {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print the cases, without connecting
+    /// Print the list of cases, without connecting to a server
     #[arg(long)]
     list: bool,
     #[command(flatten)]
