@@ -142,7 +142,7 @@ fn several_types_are_proposed_together() {
 #[test]
 fn few_clients_are_all_spared_and_it_says_so() {
     let Ran { code, problems, .. } = ran_in(folder().path(), &["advise", "access.log"]);
-    let note = "by source: --spare 99.9 spares all of 21 clients: with a lower --spare, the busiest would \
+    let note = "by source: --spare 99.9 spares all of 21 clients: with a lower --spare, the busiest of them would \
                 wait";
     assert_eq!((code, problems), (0, vec![note.to_owned()]));
 }
@@ -255,7 +255,7 @@ fn a_crowd_of_five_networks_is_named_and_nobody_else_waits() {
     assert_eq!((&crowd["others"], &crowd["others_waiting"]), (&70.into(), &0.into()));
     assert!(crowd["waiting_requests"].as_u64().unwrap() > 2_000, "{crowd}");
     for sentence in [
-        "1250 addresses of 5 networks send 75 % of the requests, 2 each; 100 % of these are for pages that nobody else requests\n",
+        "1250 addresses of 5 networks send 75 % of the requests, 2 each; 100 % of these are for pages no other client requests\n",
         "Of 70 other clients, none waited.\n",
     ] {
         assert!(text.contains(sentence), "{text}");

@@ -291,7 +291,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
         (&["advise", "--spare", "101", "x"], "expected a percentage from 0 to 100, like 99.9"),
-        (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost with its item"),
+        (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost, and an item"),
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
             &["simulate", "--attack", "5x/s"],
@@ -339,7 +339,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["simulate", "--skew", "0.8"], "expected a part of the load from 0% to 100%, like 80% or 12.5%"),
         (
             &["simulate", "--store-dead", "80s"],
-            "expected two times since the start of the run, the earlier one first, like 20s..80s",
+            "expected two times after the start of the run, the earlier time first, like 20s..80s",
         ),
         (&["simulate", "--attack", "1000001/s"], "expected a rate of at most 1000000/s"),
     ] {
@@ -524,7 +524,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
         (checked.code, checked.out.as_str()),
         (0, &*format!("ok: policy {dir}: 2 SLOs; source.map 0 lines, website.map 5 lines\n"))
     );
-    let alone = "a website must be only a host, like \"shop.example\"";
+    let alone = "a website must be a bare host, like \"shop.example\"";
     let again =
         |name: &str, first| format!("\"{name}\" is already on line {first}, which wins: keep one of the two");
     let read = "slo.map, source+website.map, source+owner.map, source.map, website.map, owner.map";
@@ -631,7 +631,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
     let strict = ran(&["check", "--strict", "--config", config.to_str().unwrap()]);
     assert_eq!(strict.code, 1);
     assert!(
-        strict.problems[0].contains("[policy.types]: type 6 has the field ip, which no lookup"),
+        strict.problems[0].contains("[policy.types]: type 6 has the ip field, which no lookup"),
         "{:?}",
         strict.problems
     );
@@ -786,7 +786,7 @@ fn an_error_names_what_was_probably_meant() {
     ];
     assert_eq!(ran(&["check", "--policy", dir]).problems, expected);
     let no_directory = format!(
-        "{slo_map}/slo.map: its parent is a file: name the directory that contains slo.map and the other maps"
+        "{slo_map}/slo.map: the parent of this path is a file: name the directory that contains slo.map and the other maps"
     );
     assert_eq!(ran(&["check", "--policy", &slo_map]).problems[0], no_directory);
 }

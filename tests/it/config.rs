@@ -111,7 +111,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.ipv4_prefixes]\n2 = 16",
-            ":1: prefix of type 2: the key of this type has no address: add the field source to the type, \
+            ":1: prefix of type 2: the key of this type has no address: add the source field to the type, \
              or remove the prefix",
         ),
         ("[hold]\nwhen_full = \"drop\"", ":2: unknown variant `drop`, expected `pass` or `deny`"),
@@ -136,7 +136,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.derived.asn]\nfrom = \"network\"\nmap = \"asn.map\"\nmatch = \"ip\"",
-            ":1: derived field asn: expected a name other than source, and as its origin a field that the \
+            ":1: derived field asn: expected a name other than source and, as its origin, a field that the \
              proxy sends",
         ),
         (

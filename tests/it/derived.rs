@@ -217,7 +217,7 @@ fn the_commands_know_the_field_by_its_name() {
     assert!(
         !is_done
             && said.contains(
-                "bot.map:2: \"bot\": expected the derived field's value after the key, 1 to 256 bytes"
+                "bot.map:2: \"bot\": expected the key, then the derived field's value of 1 to 256 bytes"
             ),
         "{said}"
     );

@@ -335,7 +335,7 @@ fn unknown_json_is_read_as_proposed() {
     let options = "--field time=.at --field source=.peer.addr --field method=.verb --field website=.to";
     let told = ran(&["advise", "log"]).1;
     let expected = format!(
-        "slowlane: log: JSON with unknown keys: if the following options are correct, add them to the \
+        "slowlane: log: the JSON has unknown keys; if the following options are correct, add them to the \
          command: {options}\n"
     );
     assert!(told.contains(&expected), "{told}");

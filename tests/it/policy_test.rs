@@ -400,12 +400,12 @@ fn json_has_every_case_and_every_mistake() {
 fn a_hostile_file_is_a_mistake_with_its_place() {
     let case = "source=192.0.2.66 -> 3002; ";
     for (text, shown) in [
-        (&b""[..], "policy.test: no case: write one, like `source=192.0.2.1 -> 3001`"),
+        (&b""[..], "policy.test: expected a case, like `source=192.0.2.1 -> 3001`"),
         (b"a=\0 -> 0", "policy.test:1:3: a control character, \\u{0}: remove it"),
         (b"a=1\x1b[31m -> 0", "policy.test:1:4: a control character, \\u{1b}: remove it"),
         (b"\n\xff\xfe", "policy.test:2:1: not UTF-8: save the file as UTF-8"),
-        (&b"a".repeat(20_000), "policy.test:1:1: the line has more than 16384 bytes: shorten it"),
-        (&b"a=1 -> 0\n".repeat(500_000), "policy.test: more than 4194304 bytes: split the file"),
+        (&b"a".repeat(20_000), "policy.test:1:1: the line is longer than 16384 bytes: shorten it"),
+        (&b"a=1 -> 0\n".repeat(500_000), "policy.test: the file exceeds 4194304 bytes: split it"),
         (
             (case.to_owned() + "99999999999999999999 at once -> pass").as_bytes(),
             "policy.test:1:28: \"99999999999999999999\": expected a number of requests from 1 to 1000000, \
@@ -413,7 +413,7 @@ fn a_hostile_file_is_a_mistake_with_its_place() {
         ),
         (
             case.repeat(3).replace("; ", "; 600000 at once -> pass\n").as_bytes(),
-            "policy.test:2:28: more than 1000000 requests in one file: use fewer, or split the file",
+            "policy.test:2:28: the file has more than 1000000 requests: use fewer, or split the file",
         ),
     ] {
         let Ran { code, out, problems } = ran_in(folder(text).path(), &TEST);

@@ -541,7 +541,7 @@ fn a_field_that_a_log_lacks_is_proposed_with_its_item() {
     }
     for flag in [&[][..], &["--field", "path=%HP"], &["--field", "path=$uri"]] {
         let problems = problems("path", flag);
-        assert!(!problems.contains("do not contain the field path"), "{flag:?}: {problems}");
+        assert!(!problems.contains("do not contain the path field"), "{flag:?}: {problems}");
     }
 }
 
@@ -664,7 +664,7 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
     let whole = gzip(NGINX_LINE.repeat(20_000).as_bytes());
     workdir.write("cut.gz", &whole[..whole.len() - 20]);
     let (_, problems) = workdir.rows(&["cut.gz"]);
-    assert!(problems.last().unwrap().contains("its gzip data ends too early, after line "), "{problems:?}");
+    assert!(problems.last().unwrap().contains("the gzip data ends too early, after line "), "{problems:?}");
 }
 
 #[test]

@@ -383,7 +383,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--nodes", "35", "--rate", "0/s"],
-            "rate 0/s: there is nothing to share between nodes: expected a rate above 0",
+            "rate 0/s: there is nothing to share among nodes: expected a rate above 0",
         ),
         (
             &["--nodes", "35", "--rtt", "500ms"],
@@ -396,15 +396,15 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--nodes", "35", "--store-dead", "60s..90s"],
-            "a fault of the store is planned for 1m, but the run ends too early for that: use more seconds",
+            "a fault of the store is planned for 1m, but the run ends too early: use more seconds",
         ),
         (
             &["--nodes", "35", "--store-flush", "2m"],
-            "a fault of the store is planned for 2m, but the run ends too early for that: use more seconds",
+            "a fault of the store is planned for 2m, but the run ends too early: use more seconds",
         ),
         (
             &["--attack", "9/s", "--attack-during", "50s..70s"],
-            "the attack is planned for 50s..70s, but the run ends too early for that: use more seconds",
+            "the attack is planned for 50s..70s, but the run ends too early: use more seconds",
         ),
         (
             &["--measure", "10s..20s,15s..30s"],
@@ -413,7 +413,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--measure", "50s..70s"],
-            "50s..70s is to be measured, but the run ends too early for that: use more seconds",
+            "a measurement is planned for 50s..70s, but the run ends too early: use more seconds",
         ),
         (
             &["--measure", "10s..20s,20s..41s", "--clients", "5-50-5"],

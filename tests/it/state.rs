@@ -108,12 +108,12 @@ fn a_file_that_cannot_be_used_is_set_aside() {
     let last = whole.len() - 1;
     whole[last] ^= 1;
     let broken: [(&[u8], &str); 6] = [
-        (b"", "it is truncated"),
-        (b"an evening in the life of", "it is not a slowlane snapshot"),
-        (&version, "it has layout 99, but this version of slowlane reads only layouts 3 to 6"),
-        (&whole[..last], "it is truncated"),
-        (&whole, "it is damaged: part "),
-        (&whole[..16], "it is truncated"),
+        (b"", "the file is truncated"),
+        (b"an evening in the life of", "the file is not a slowlane snapshot"),
+        (&version, "the file has layout 99, but this slowlane reads only layouts 3 to 6"),
+        (&whole[..last], "the file is truncated"),
+        (&whole, "the file is damaged: part "),
+        (&whole[..16], "the file is truncated"),
     ];
     for (bytes, said) in broken {
         slowlane.kill();
@@ -134,7 +134,7 @@ fn a_huge_file_is_not_even_read() {
     // A hole: it takes no room on the disk.
     fs::File::create(file(&slowlane)).unwrap().set_len(1 << 40).unwrap();
     slowlane.restart();
-    assert!(slowlane.process.log().iter().any(|line| line.contains("it is larger than ")));
+    assert!(slowlane.process.log().iter().any(|line| line.contains("the file is larger than ")));
 }
 
 /// The system takes no more than 4 KiB of a file, as a disk does that is full halfway through.
@@ -181,7 +181,7 @@ fn a_pipe_does_not_keep_the_start_waiting() {
     let made = Command::new("mkfifo").arg(file(&slowlane)).status().unwrap();
     assert!(made.success());
     slowlane.restart();
-    assert!(slowlane.process.log().iter().any(|line| line.contains("it is not a slowlane snapshot")));
+    assert!(slowlane.process.log().iter().any(|line| line.contains("the file is not a slowlane snapshot")));
 }
 
 #[test]

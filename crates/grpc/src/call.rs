@@ -39,7 +39,7 @@ impl Method {
 
     /// The name of the method's service.
     pub fn service(self) -> &'static str {
-        self.path().split('/').nth(1).expect("every path begins with the service")
+        self.path().split('/').nth(1).expect("every path begins with the name of the service")
     }
 }
 

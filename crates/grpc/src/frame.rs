@@ -21,9 +21,9 @@ pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
 /// The body is not exactly one message, or the message is compressed or too long.
 pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
     match announced(body)? {
-        None => Err(GrpcStatus::new(StatusCode::Internal, "the request has no message")),
+        None => Err(GrpcStatus::new(StatusCode::Internal, "the request contains no message")),
         Some(length) if PREFIX + length == body.len() => Ok(body.slice(PREFIX..)),
-        Some(_) => Err(GrpcStatus::new(StatusCode::Internal, "the request is not exactly one message")),
+        Some(_) => Err(GrpcStatus::new(StatusCode::Internal, "the request must contain one message")),
     }
 }
 

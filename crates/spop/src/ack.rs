@@ -199,7 +199,7 @@ const BYTES_MAX: usize = 192;
 /// assert_eq!(short, out);
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing is written until it is finished"]
+#[must_use = "nothing is written until the ACK is finished"]
 pub struct ShortAck {
     bytes: [u8; BYTES_MAX],
     length: usize,

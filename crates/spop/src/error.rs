@@ -27,7 +27,7 @@ pub enum Error {
     BeforeHello,
     #[error("second hello")]
     SecondHello,
-    #[error("frame that only an agent sends")]
+    #[error("frame that only an agent may send")]
     AgentFrame,
     #[error("hello without supported-versions or version")]
     NoVersion,

@@ -24,7 +24,7 @@ pub struct Ruling {
     pub slo: SloId,
 }
 
-const _: () = assert!(size_of::<Ruling>() == 48, "a batch of rulings is copied for every answer");
+const _: () = assert!(size_of::<Ruling>() == 48, "every answer copies a batch of rulings");
 
 /// Parts that only a few rulings have: several SLOs, a ticket, a turn, a block, a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ impl Decision {
         }
         let judged = details.judged();
         let deciding = judged.iter().find(|judged| (judged.slo, judged.key) == (slo, key));
-        let deciding = deciding.expect("the SLO and the key are those of a judgement");
+        let deciding = deciding.expect("the SLO and the key belong to a judgement");
         let alike = judged.iter().filter(|judged| !judged.is_dry_run && !judged.ends.is_work());
         let remaining = match deciding.ends.is_work() {
             true => deciding.remaining,
@@ -408,7 +408,7 @@ impl Decisions {
     /// Stores a decision at an index. No later decision may have details yet.
     pub fn put(&mut self, place: usize, Decision { ruling, details }: Decision) {
         if let Some(details) = details {
-            debug_assert_eq!(self.detailed >> place, 0, "details are in the order of their places");
+            debug_assert_eq!(self.detailed >> place, 0, "details are added in the order of their places");
             self.detailed |= 1 << place;
             self.details.push(details);
         }

@@ -252,7 +252,7 @@ impl Cluster {
             && local_budget.charge(&mut { *entry }, arrival.cost.into(), arrival.now)
         {
             let unreported = plural(local_budget.unreported(entry, arrival.now).ceil(), "unreported request");
-            return Some(format!("the key is rarely used: the local budget covers its {unreported}"));
+            return Some(format!("the key is rarely used, so the local budget covers its {unreported}"));
         }
         Some(self.copy(key, share)?.explain(&self.situation(arrival.now), arrival.cost))
     }

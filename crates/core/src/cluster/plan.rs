@@ -51,7 +51,7 @@ impl OnSilence {
         match self {
             OnSilence::Share => "admits its recent share of each rate",
             OnSilence::Open => "admits each rate in full",
-            OnSilence::Closed => "refuses all requests for shared keys",
+            OnSilence::Closed => "refuses requests for shared keys, except under a lease",
         }
     }
 }

@@ -169,7 +169,7 @@ pub(super) mod tests {
     fn ahead_s(answer: Answer) -> f64 {
         match answer {
             Answer::Rate(reply) => (reply.ahead_s * 1e3).round() / 1e3,
-            answer => panic!("{answer:?} is no answer to a rate"),
+            answer => panic!("{answer:?} is not an answer about a rate"),
         }
     }
 

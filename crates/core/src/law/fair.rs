@@ -112,7 +112,7 @@ impl Rule for Fair {
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Some(AuxState::Calendar(calendar)) = aux else {
             let stand_in = self.pace.explain(scale, entry, None, arrival);
-            return format!("no auxiliary memory is left for waiting sources, so pace applies: {stand_in}");
+            return format!("no auxiliary memory is left, so the pace law applies: {stand_in}");
         };
         let (now_ns, max_delay_ns) = (arrival.now.as_nanos(), self.pace.max_delay_ns);
         let rate = &scale.rate;

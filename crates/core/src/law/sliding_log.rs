@@ -79,10 +79,7 @@ impl Rule for SlidingLog {
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let stand_in = || self.stand_in.explain(scale, entry, None, arrival);
         let Some(AuxState::Log(log)) = aux else {
-            return format!(
-                "no auxiliary memory is left for a log, so sliding-window applies: {}",
-                stand_in()
-            );
+            return format!("no auxiliary memory is left, so the sliding-window law applies: {}", stand_in());
         };
         let (window, now_ns, cost) = (self.stand_in.window, arrival.now.as_nanos(), arrival.cost);
         let mut log = log.clone();

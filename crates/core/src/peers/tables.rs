@@ -82,22 +82,20 @@ pub fn faults<'t>(tables: impl Iterator<Item = &'t Definition>) -> Vec<String> {
 fn fault(pace: &Definition, tables: &[&Definition]) -> Option<String> {
     let name = Pair::of(&pace.name, &[])?.limits();
     let [of_pace, of_limits] = [&pace.name, &name].map(|name| shown(name.as_bytes()));
-    let not_text = |table: &str| format!("{table} must be `type string`: until then, its keys have no limit");
+    let not_text = |table: &str| format!("{table} must be `type string`, or its keys have no limit");
     if pace.key_type != KeyType::String {
         return Some(not_text(&of_pace));
     }
     let Some(limits) = tables.iter().find(|table| table.name == name) else {
-        return Some(format!("{of_pace} needs a table {of_limits}: until then, its keys have no limit"));
+        return Some(format!("{of_pace} needs a table {of_limits}, or the keys have no limit"));
     };
     let numbers = limits.columns.iter().find(|column| column.number == Column::GPT);
     if limits.key_type != KeyType::String {
         Some(not_text(&of_limits))
     } else if numbers.is_none_or(|column| column.values as usize != size_of::<Numbers>() / size_of::<u64>()) {
-        Some(format!("{of_limits} must store `gpt(4)`: until then, its keys have no limit"))
+        Some(format!("{of_limits} must store `gpt(4)`, or the keys have no limit"))
     } else if limits.key_bytes < pace.key_bytes {
-        Some(format!(
-            "{of_limits} needs at least the `len` of {of_pace}: until then, long keys share a limit"
-        ))
+        Some(format!("{of_limits} needs at least the `len` of {of_pace}, or long keys share a limit"))
     } else {
         None
     }

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(reported(slos, "ann 1001\n", ""), "");
         let same = reported(slos, "ann 2002\n", "shop.example 2001\n");
         let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002, which has no effect there, \
-                        because an SLO of its type has already counted the request: give SLO 2002 a \
+                        because an SLO of the same type has already counted the request: give SLO 2002 a \
                         different type, or remove also=";
         assert_eq!(same, expected);
     }

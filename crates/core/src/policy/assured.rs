@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(
                 reported(&above(law)),
                 format!(
-                    "slo.map:2: assured=10/s: also=owner leads to SLO 1001, whose law {law} cannot go into debt: give \
+                    "slo.map:2: assured=10/s: also=owner leads to SLO 1001, whose {law} law cannot go into debt: give \
                      SLO 1001 law=pace, token-bucket or leaky-bucket"
                 )
             );

@@ -36,7 +36,7 @@ pub enum BlockTargetError {
     TooManyShapes,
     #[error(
         "blocks already use {EXTRA_MAX} fields that the policy does not use, the maximum: block by a \
-         different field, or end the blocks that use such a field and reload the policy"
+         field of the policy, or end the blocks that use other fields and reload the policy"
     )]
     TooManyFields,
 }

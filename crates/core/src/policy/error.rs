@@ -25,17 +25,17 @@ pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    #[error("its parent is a file: name the directory that contains slo.map and the other maps")]
+    #[error("the parent of this path is a file: name the directory that contains slo.map and the other maps")]
     NoDirectory,
     #[error("no such file: create it with one SLO per line, at least `{DEFAULT_LINE}`")]
     NoSloMap,
     #[error("SLO 0, for requests that match no map, is missing: add the line `{DEFAULT_LINE}`")]
     NoDefault,
     #[error(
-        "the line has more than {LINE_BYTES_MAX} bytes, so HAProxy would read it as two lines: shorten it"
+        "the line is longer than {LINE_BYTES_MAX} bytes, so HAProxy would read it as two lines: shorten it"
     )]
     LineTooLong,
-    #[error("the line has a NUL byte, at which HAProxy would stop reading: remove the byte")]
+    #[error("the line contains a NUL byte, at which HAProxy would stop reading: remove the byte")]
     Nul,
 
     #[error("{0:?}: expected the id of an SLO (0 to 999999) and its options, like `0 burst=100 rate=50/s`")]
@@ -78,7 +78,7 @@ pub enum PolicyErrorKind {
          its own"
     )]
     AnswerAndComment(String),
-    #[error("{0:?}: expected the derived field's value after the key, 1 to {VALUE_BYTES_MAX} bytes long")]
+    #[error("{0:?}: expected the key, then the derived field's value of 1 to {VALUE_BYTES_MAX} bytes long")]
     Value(String),
     #[error("SLO {0} is not in slo.map: add it there, or name a different SLO")]
     NoSuchSlo(i64),
@@ -100,11 +100,11 @@ pub enum PolicyErrorKind {
     Delimiters(String),
     #[error("{key:?}: {reason}")]
     Regex { key: String, reason: String },
-    #[error("cluster={sharing}: law {law} allows only {}", listed(.known))]
+    #[error("cluster={sharing}: the {law} law allows only {}", listed(.known))]
     Sharing { sharing: &'static str, law: &'static str, known: &'static [Sharing] },
     #[error("also {name:?}: expected one of the lookups {lookups}")]
     Also { name: String, lookups: String },
-    #[error("beyond=also needs also=, with the lookup of the SLO that applies when the rate is exceeded")]
+    #[error("beyond=also needs also=: name the lookup of the SLO that applies when the rate is exceeded")]
     NoAlso,
     #[error(
         "this sketch and the sketches of SLOs with lower ids take {} MiB in all, but the maximum is {} MiB: \
@@ -133,21 +133,21 @@ pub enum PolicyErrorKind {
     #[error("assured={assured} is higher than the rate {rate}: lower the assured rate, or raise the rate")]
     AssuredOver { assured: Rate, rate: Rate },
     #[error(
-        "assured={assured}: also={lookup} leads to SLO {above}, whose law {law} cannot go into debt: give SLO {above} \
+        "assured={assured}: also={lookup} leads to SLO {above}, whose {law} law cannot go into debt: give SLO {above} \
          law=pace, token-bucket or leaky-bucket"
     )]
     AssuredAbove { assured: Rate, lookup: String, above: SloId, law: &'static str },
-    #[error("share: law {law} takes at most {most} fields: name fewer")]
+    #[error("share: the {law} law takes at most {most} fields: name fewer")]
     ShareMax { law: &'static str, most: usize },
     #[error("share= or page= has an empty name: expected the name of a field, like source")]
     NoShare,
     #[error(
-        "more than {FIELDS_MAX} fields in all, the maximum for a request: in share=, name a field that a \
-         type already has"
+        "a request may have at most {FIELDS_MAX} fields in all: in share=, name a field that a type \
+         already has"
     )]
     TooManyFields,
     #[error(
-        "more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share an SLO; each key still \
+        "the map has more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share an SLO; each key still \
          has its own bucket"
     )]
     TooManySlos,
@@ -157,7 +157,7 @@ pub enum PolicyErrorKind {
     )]
     TooManyLines(usize),
     #[error(
-        "the keys up to and including this line have more than {SUBSTRINGS_BYTES_MAX} bytes in all: shorten \
+        "the keys up to and including this line take more than {SUBSTRINGS_BYTES_MAX} bytes in all: shorten \
          or remove some keys"
     )]
     SubstringBytes,

@@ -129,24 +129,22 @@ pub enum LayoutError {
     NoFields,
     #[error("a field has an empty name: expected a name, like source")]
     Unnamed,
-    #[error(
-        "more than {ADDED_MAX} lookups have also = true, the maximum: remove also = true from some of them"
-    )]
+    #[error("at most {ADDED_MAX} lookups may have also = true: remove also = true from some lookups")]
     TooManyAdded,
-    #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: name fewer")]
+    #[error("a request may have at most {FIELDS_MAX} fields in all: name fewer")]
     TooManyFields,
     #[error("{}: {}", .0.display(), "slo.map or another map already uses this file: name a different file")]
     File(PathBuf),
     #[error("derived field {0}: expected map and match, or ipv4_prefix and ipv6_prefix")]
     Derivation(String),
     #[error(
-        "derived field {0}: expected a name other than source, and as its origin a field that the proxy sends"
+        "derived field {0}: expected a name other than source and, as its origin, a field that the proxy sends"
     )]
     DerivedTwice(String),
     #[error("prefix {prefix}: expected 0 to {max}")]
     Prefix { prefix: u8, max: u8 },
     #[error(
-        "prefix of type {0}: the key of this type has no address: add the field source to the type, or \
+        "prefix of type {0}: the key of this type has no address: add the source field to the type, or \
          remove the prefix"
     )]
     NoAddress(u16),

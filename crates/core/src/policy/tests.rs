@@ -322,7 +322,7 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
             "maps/slo.map:3: error \"0.000001\": expected a number from 0.000005 to 0.5",
             "maps/slo.map:4: confidence \"1\": expected a number from 0.5 to 0.999999",
             "maps/slo.map:5: beyond \"pass\": expected deny or also",
-            "maps/slo.map:6: beyond=also needs also=, with the lookup of the SLO that applies when the rate is exceeded",
+            "maps/slo.map:6: beyond=also needs also=: name the lookup of the SLO that applies when the rate is exceeded",
             "maps/slo.map:7: window 60d: at 1/s, it holds more than 4194303 requests: use a shorter window or law=sliding-window",
         ]
     );
@@ -384,7 +384,7 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
     let reported = warnings(&maps, &Layout::default());
-    let alone = "a website must be only a host, like";
+    let alone = "a website must be a bare host, like";
     assert_eq!(
         reported,
         [

@@ -241,7 +241,7 @@ mod tests {
         let lines = reported_with(&layout("ip"), &slos);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
-            lines[0].contains("type 6 has the field ip, which") && lines[0].contains("source, website"),
+            lines[0].contains("type 6 has the ip field, which") && lines[0].contains("source, website"),
             "{lines:?}"
         );
         let lookup = Lookup {

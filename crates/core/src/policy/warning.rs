@@ -20,7 +20,7 @@ pub enum WarningKind {
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
     KeyTwice { key: String, first: usize },
-    #[error("{key:?} has {what}: a website must be only a host, like {meant:?}")]
+    #[error("{key:?} has {what}: a website must be a bare host, like {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
     #[error("{0:?} has quotes, which are part of the key: write the key without them")]
     Quotes(String),
@@ -40,7 +40,7 @@ pub enum WarningKind {
     )]
     Comment(String),
     #[error(
-        "also={lookup} leads from SLO {via} to SLO {next}, which has no effect there, because an SLO of its \
+        "also={lookup} leads from SLO {via} to SLO {next}, which has no effect there, because an SLO of the same \
          type has already counted the request: give SLO {next} a different type, or remove also="
     )]
     Also { via: SloId, lookup: String, next: SloId },
@@ -74,7 +74,7 @@ pub enum WarningKind {
     )]
     NeverAsked { by: String, whom: &'static str, also: String },
     #[error(
-        "type {kind} has the field {field}, which no lookup reads and no shipped file sends: if your proxy \
+        "type {kind} has the {field} field, which no lookup reads and no shipped file sends: if your proxy \
          sends it, name it in a lookup; otherwise, use one of source, website, owner, method, path, query, \
          url, base, user_agent, referer, origin, x_..."
     )]
@@ -97,7 +97,7 @@ pub enum WarningKind {
     )]
     Unbounded(Duration),
     #[error(
-        "law {law} cannot be shared, so each node of the cluster allows the full SLO: write cluster=local \
+        "the {law} law cannot be shared, so each node of the cluster allows the full SLO: write cluster=local \
          if this is intended"
     )]
     Unshared { law: &'static str },
@@ -107,8 +107,8 @@ pub enum WarningKind {
     )]
     Hasty { burst: u32, rate: Rate, period: Duration, least: u64 },
     #[error(
-        "rate {rate} is too low for several nodes that push limits to HAProxy as a peer, so individual \
-         seconds exceed the rate: regenerate HAProxy's files with --delivery hold or --delivery pause"
+        "rate {rate} is too low for several nodes that push limits to HAProxy as a peer, so the rate is \
+         exceeded in some seconds: regenerate HAProxy's files with --delivery hold or --delivery pause"
     )]
     Uneven { rate: Rate },
     #[error(

@@ -36,17 +36,17 @@ const HEAD_BYTES: u64 = 12;
 /// The reason why a file cannot be restored as a snapshot.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    #[error("it is not a slowlane snapshot")]
+    #[error("the file is not a slowlane snapshot")]
     Foreign,
-    #[error("it has layout {0}, but this version of slowlane reads only layouts {OLDEST_READ} to {VERSION}")]
+    #[error("the file has layout {0}, but this slowlane reads only layouts {OLDEST_READ} to {VERSION}")]
     Version(u16),
-    #[error("it is truncated")]
+    #[error("the file is truncated")]
     CutOff,
-    #[error("it is damaged: part {0} does not match its checksum")]
+    #[error("the file is damaged: part {0} does not match its checksum")]
     Damaged(u64),
-    #[error("it is larger than {0} bytes, the maximum for this table and its auxiliary state")]
+    #[error("the file is larger than {0} bytes, the maximum for this table and its auxiliary state")]
     Huge(u64),
-    #[error("its time is {0} ahead of this machine's clock")]
+    #[error("the snapshot's time is {0} ahead of this machine's clock")]
     Future(String),
     #[error(transparent)]
     Unreadable(io::Error),

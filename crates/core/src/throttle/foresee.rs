@@ -148,7 +148,7 @@ impl Throttle {
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match self.sketch(case.slo) {
             Some(sketch) => {
-                explain_sketched(case, &sketch, arrival) + "; beyond this rate, the SLOs of also= apply"
+                explain_sketched(case, &sketch, arrival) + "; beyond this rate, the SLOs from also= apply"
             }
             None => "not consulted: the request is within the rate of the first stage".into(),
         };

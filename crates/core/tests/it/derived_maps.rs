@@ -232,15 +232,15 @@ fn an_error_in_a_map_is_named_with_its_line() {
     for (text, expected) in [
         (
             "# ours\n192.0.2.0/24\n",
-            "asn.map:2: \"192.0.2.0/24\": expected the derived field's value after the key, 1 to 256 bytes",
+            "asn.map:2: \"192.0.2.0/24\": expected the key, then the derived field's value of 1 to 256 bytes",
         ),
         (
             &long,
-            "asn.map:1: \"192.0.2.0/24\": expected the derived field's value after the key, 1 to 256 bytes \
+            "asn.map:1: \"192.0.2.0/24\": expected the key, then the derived field's value of 1 to 256 bytes \
              long",
         ),
         ("192.0.2.0/33 1\n", "asn.map:1: \"192.0.2.0/33\": expected an address or a network"),
-        ("192.0.2.0/24 1\0\n", "asn.map:1: the line has a NUL byte"),
+        ("192.0.2.0/24 1\0\n", "asn.map:1: the line contains a NUL byte"),
     ] {
         assert!(errors(text).starts_with(expected), "{}", errors(text));
     }

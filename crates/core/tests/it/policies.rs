@@ -16,11 +16,11 @@ fn id(number: u32) -> SloId {
 fn a_mode_that_a_law_cannot_have_is_refused_with_those_that_it_can() {
     assert_eq!(
         Subject::parse("burst=1 rate=1/s law=pace cluster=lease").unwrap_err(),
-        "cluster=lease: law pace takes rate, split, local"
+        "cluster=lease: the pace law allows only rate, split, local"
     );
     assert_eq!(
         Subject::parse("burst=1 rate=1/s law=fair cluster=rate").unwrap_err(),
-        "cluster=rate: law fair takes local"
+        "cluster=rate: the fair law allows only local"
     );
 }
 

@@ -271,7 +271,7 @@ fn its_line_needs_no_number_and_says_what_it_does_not_know() {
         ("law=protect max_delay=50ms", "expected at least 200ms"),
         ("law=protect share=a+b+c+d+e", "takes at most 4 fields"),
         ("law=protect share=network+", "expected the name of a field"),
-        ("burst=5 rate=1/s law=fair share=a+b+c+d+e", "fair takes at most 4 fields"),
+        ("burst=5 rate=1/s law=fair share=a+b+c+d+e", "the fair law takes at most 4 fields"),
         ("burst=5 rate=1/s law=protecd", "pace, "),
     ] {
         assert!(errors(line).contains(reason), "{line}: {}", errors(line));

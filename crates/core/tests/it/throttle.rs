@@ -194,7 +194,7 @@ fn a_request_of_cost_zero_is_no_matter_of_the_cluster() {
         throttle.foresee(&policy.cases(&request), START, Sample::MIDDLE).views[0].formula.clone()
     };
     assert_eq!(formula(0), "cost 0: the request passes and is not counted");
-    assert_eq!(formula(1), "the key is rarely used: the local budget covers its 0 unreported requests");
+    assert_eq!(formula(1), "the key is rarely used, so the local budget covers its 0 unreported requests");
 }
 
 #[test]

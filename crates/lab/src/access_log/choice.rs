@@ -39,7 +39,7 @@ impl Choice {
             (_, Some((format, wraps))) => Some(format!("read as {}{}", format.name, wraps.describe())),
             _ => proposal.map(|options| {
                 format!(
-                    "JSON with unknown keys: if the following options are correct, add them to the command: \
+                    "the JSON has unknown keys; if the following options are correct, add them to the command: \
                      {options}"
                 )
             }),

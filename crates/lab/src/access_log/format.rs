@@ -81,9 +81,9 @@ const CLF_NOUNS: [&str; 2] = ["$time_local", "$start_local"];
 /// Why a format cannot be read, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FormatError {
-    #[error("no items: expected at least one, like %ci or $remote_addr")]
+    #[error("the format has no items: expected at least one, like %ci or $remote_addr")]
     NoItems,
-    #[error("more than {ITEMS_MAX} items: use fewer")]
+    #[error("the format has more than {ITEMS_MAX} items: use fewer")]
     TooManyItems,
     #[error("{0:?} is not closed: add the missing bracket")]
     Open(String),
@@ -99,7 +99,7 @@ pub enum FormatError {
         "expected a field and an item or a value, like owner=%[var(txn.owner)], owner=$http_x_owner or owner=acme"
     )]
     NoMapping,
-    #[error("expected seconds, bytes or cost with its item, like seconds=$request_time or cost=$tokens")]
+    #[error("expected seconds, bytes or cost, and an item, like seconds=$request_time or cost=$tokens")]
     NoMeasure,
 }
 
@@ -402,18 +402,18 @@ mod tests {
     #[test]
     fn an_unreadable_format_has_a_reason() {
         for (text, error) in [
-            ("", "no items: expected at least one, like %ci or $remote_addr"),
-            ("haproxy", "no items: expected at least one, like %ci or $remote_addr"),
+            ("", "the format has no items: expected at least one, like %ci or $remote_addr"),
+            ("haproxy", "the format has no items: expected at least one, like %ci or $remote_addr"),
             ("%ci %xy", "%xy is not an item of HAProxy's log-format"),
-            ("%ci%tr", "%ci and %tr have nothing between them: separate them, for example by a space"),
-            ("$a$b", "$a and $b have nothing between them: separate them, for example by a space"),
+            ("%ci%tr", "%ci and %tr have nothing between them: separate them, for example with a space"),
+            ("$a$b", "$a and $b have nothing between them: separate them, for example with a space"),
             ("%[src", "\"%[src\" is not closed: add the missing bracket"),
             ("${host", "\"${host\" is not closed: add the missing bracket"),
             (
                 "%{+json}o %ci",
-                "+json: expected a log-format without +json, +cbor and +bin; JSON is recognised without --format",
+                "+json: expected a log-format without +json, +cbor or +bin; JSON is recognised without --format",
             ),
-            (&"$a ".repeat(129), "more than 128 items: use fewer"),
+            (&"$a ".repeat(129), "the format has more than 128 items: use fewer"),
         ] {
             assert_eq!(Format::parse(text).unwrap_err().to_string(), error, "{text:?}");
         }

@@ -63,7 +63,7 @@ pub(super) enum ParseError {
     Address(usize),
     /// The line continues after the last item.
     Continues,
-    /// A client has put quotes into the line, so no value is certain.
+    /// A client has put quotes in the line, so no value is reliable.
     Quotes,
     NoJson,
     /// JSON has this item twice.

@@ -115,9 +115,9 @@ impl<'r> Lines<'r> {
 
 fn reason(error: &io::Error, compression: Option<&str>) -> String {
     match (error.kind(), compression) {
-        (ErrorKind::UnexpectedEof, Some(name)) => format!("its {name} data ends too early"),
+        (ErrorKind::UnexpectedEof, Some(name)) => format!("the {name} data ends too early"),
         (ErrorKind::InvalidInput | ErrorKind::InvalidData, Some(name)) => {
-            format!("its {name} data is corrupt: {error}")
+            format!("the {name} data is corrupt: {error}")
         }
         _ => error.to_string(),
     }
@@ -206,11 +206,11 @@ mod tests {
         let bytes = gzip(&text);
         let (lines, broken) = all(&bytes[..bytes.len() / 2], 1 << 20);
         assert!(lines.len() > 1_000 && lines.len() < 20_000, "{}", lines.len());
-        assert_eq!(broken.as_deref(), Some("its gzip data ends too early"));
+        assert_eq!(broken.as_deref(), Some("the gzip data ends too early"));
         let mut bytes = bytes;
         let middle = bytes.len() / 2;
         bytes[middle..middle + 100].fill(0xFF);
-        assert!(all(&bytes, 1 << 20).1.unwrap().starts_with("its gzip data is corrupt"));
+        assert!(all(&bytes, 1 << 20).1.unwrap().starts_with("the gzip data is corrupt"));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         }
         let (lines, broken) = all(&bytes[..bytes.len() / 2], 1 << 20);
         assert!(lines.len() > 1_000 && lines.len() < 200_000, "{}", lines.len());
-        assert!(broken.unwrap().starts_with("its zstd data is corrupt: "));
+        assert!(broken.unwrap().starts_with("the zstd data is corrupt: "));
     }
 
     #[test]

@@ -226,15 +226,15 @@ impl LogPlan {
             ParseError::Address(item) => mismatch(format!("{} is not an address", items[item].noun)),
             ParseError::Continues => mismatch("the line continues after the last item".to_owned()),
             ParseError::Quotes => {
-                mismatch("a client has put quotes into the line, so no value is certain".to_owned())
+                mismatch("a client has put quotes in the line, so no value is reliable".to_owned())
             }
             ParseError::NoJson => mismatch("not a complete JSON object".to_owned()),
             ParseError::Twice(item) => mismatch(format!("{} occurs twice", items[item].noun)),
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
             ParseError::List => {
-                "the client is a list of addresses: --forwarded 1 takes the last address, --forwarded 2 the \
-                 one before it"
+                "the client is a list of addresses: --forwarded 1 takes the last address, and --forwarded 2 \
+                 the second to last"
                     .to_owned()
             }
             ParseError::ShortList => "the list has too few addresses for --forwarded".to_owned(),

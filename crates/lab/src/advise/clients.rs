@@ -68,7 +68,7 @@ impl Clients {
         let (forgotten, by) = (self.forgotten, self.by.name());
         (forgotten > 0).then(|| {
             format!(
-                "by {by}: more than {KEYS_MAX} clients, so the figures leave out {forgotten} of them with few \
+                "by {by}: more than {KEYS_MAX} clients, so the figures leave out {forgotten} clients with few \
                  requests"
             )
         })

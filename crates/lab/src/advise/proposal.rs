@@ -191,7 +191,7 @@ impl Proposal {
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
             let clients = plural(*to_spare, self.noun());
             format!(
-                "by {by}: --spare {spare} spares all of {clients}: with a lower --spare, the busiest would \
+                "by {by}: --spare {spare} spares all of {clients}: with a lower --spare, the busiest of them would \
                  wait"
             )
         })

@@ -22,7 +22,7 @@ fn crowd(crowd: &Crowd) -> String {
         "path" => ("page", "that request"),
         name => (name, "of"),
     };
-    let own = |percent: f64| format!("; {percent:.0} % of these are for pages that nobody else requests");
+    let own = |percent: f64| format!("; {percent:.0} % of these are for pages no other client requests");
     let pages = crowd.own_pages_percent.filter(|_| by != "path").map_or(String::new(), own);
     let mut text = format!(
         "\na crowd, by {by}: {addresses} addresses {link} {} send {percent_of_requests:.0} % of the requests, {requests_each} each{pages}\n",

@@ -121,7 +121,7 @@ pub(super) fn written(verdicts: &[Verdicts]) -> String {
     verdicts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) const TOO_MANY_FIELDS: &str = "more than 32 fields, the maximum for a request: give fewer";
+pub(super) const TOO_MANY_FIELDS: &str = "a request may have at most 32 fields: give fewer";
 
 const _: () = assert!(FIELDS_MAX == 32, "as the message says");
 

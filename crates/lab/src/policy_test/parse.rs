@@ -31,7 +31,7 @@ impl Suite {
     /// All errors of the file.
     pub fn parse(text: &[u8]) -> Result<Suite, CaseErrors> {
         if text.len() > FILE_BYTES_MAX {
-            return Err(CaseErrors::of_file(format!("more than {FILE_BYTES_MAX} bytes: split the file")));
+            return Err(CaseErrors::of_file(format!("the file exceeds {FILE_BYTES_MAX} bytes: split it")));
         }
         let mut reader = Reader::default();
         for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
@@ -45,7 +45,7 @@ impl Suite {
         }
         let Reader { suite, errors, .. } = reader;
         match (errors.count, suite.cases.len()) {
-            (0, 0) => Err(CaseErrors::of_file("no case: write one, like `source=192.0.2.1 -> 3001`".into())),
+            (0, 0) => Err(CaseErrors::of_file("expected a case, like `source=192.0.2.1 -> 3001`".into())),
             (0, _) => Ok(suite),
             _ => Err(errors),
         }
@@ -69,7 +69,7 @@ struct Reader {
 impl Reader {
     fn line(&mut self, line: &[u8]) -> Result<(), CaseError> {
         if line.len() > LINE_BYTES_MAX {
-            return Err((1, format!("the line has more than {LINE_BYTES_MAX} bytes: shorten it")));
+            return Err((1, format!("the line is longer than {LINE_BYTES_MAX} bytes: shorten it")));
         }
         let text = str::from_utf8(line).map_err(|error| {
             let before = String::from_utf8_lossy(&line[..error.valid_up_to()]);
@@ -98,7 +98,7 @@ impl Reader {
         if words.begins_case() {
             let (fields, slos) = words.case()?;
             if self.suite.cases.len() == CASES_MAX {
-                return self.stop(column, format!("more than {CASES_MAX} cases: split the file"));
+                return self.stop(column, format!("the file has over {CASES_MAX} cases: split it"));
             }
             self.suite.cases.push(TestCase {
                 line: self.number,
@@ -127,7 +127,7 @@ impl Reader {
         self.requests += asked;
         if self.requests > REQUESTS_MAX {
             let error =
-                format!("more than {REQUESTS_MAX} requests in one file: use fewer, or split the file");
+                format!("the file has more than {REQUESTS_MAX} requests: use fewer, or split the file");
             return self.stop(column, error);
         }
         let Some((requests, time)) = &mut self.open else { return Ok(()) };
@@ -310,7 +310,7 @@ mod tests {
             ),
             (
                 "a=1 -> 0; 999999 at once -> pass\nb=1 -> 0\n^2 in 1s -> pass\n???",
-                "more than 1000000 requests in one file: use fewer, or split the file".into(),
+                "the file has more than 1000000 requests: use fewer, or split the file".into(),
             ),
             ("a=1 ^b=\"c -> 0", "an unterminated quote: add the closing quote".into()),
             ("a=1 -> 0^\0", "a control character, \\u{0}: remove it".into()),
@@ -326,7 +326,7 @@ mod tests {
         let fields = |from: usize, to: usize| (from..to).map(|n| format!("f{n}=1 ")).collect::<String>();
         let case = fields(0, 32) + "-> 0; ";
         assert!(Suite::parse((case.clone() + "1 at once f0=2 -> pass").as_bytes()).is_ok());
-        let most = "more than 32 fields, the maximum for a request: give fewer";
+        let most = "a request may have at most 32 fields: give fewer";
         assert_eq!(at(&(case + "^1 at once g=1 -> pass")), most);
         assert_eq!(at(&(fields(0, 32) + "^f32=1 -> 0")), most);
         assert_eq!(at(&(fields(0, 20) + "-> 0; ^1st " + &fields(20, 40) + "-> pass")), most);
@@ -344,16 +344,16 @@ mod tests {
 
     #[test]
     fn a_file_has_its_limits() {
-        assert_eq!(errors(b""), ["no case: write one, like `source=192.0.2.1 -> 3001`"]);
+        assert_eq!(errors(b""), ["expected a case, like `source=192.0.2.1 -> 3001`"]);
         assert_eq!(errors(b"# a=1 -> 0\n\n"), errors(b""));
-        assert_eq!(errors(&b"#".repeat(FILE_BYTES_MAX + 1)), ["more than 4194304 bytes: split the file"]);
+        assert_eq!(errors(&b"#".repeat(FILE_BYTES_MAX + 1)), ["the file exceeds 4194304 bytes: split it"]);
         let long = b"#".repeat(LINE_BYTES_MAX + 1);
-        assert_eq!(errors(&long), ["1:1: the line has more than 16384 bytes: shorten it"]);
+        assert_eq!(errors(&long), ["1:1: the line is longer than 16384 bytes: shorten it"]);
         let cases = "a=1 -> 0\n".repeat(CASES_MAX);
         assert_eq!(Suite::parse(cases.as_bytes()).unwrap().cases.len(), CASES_MAX);
         assert_eq!(
             errors((cases + "b=1 -> 0; c=1 -> 0").as_bytes()),
-            ["10001:1: more than 10000 cases: split the file"]
+            ["10001:1: the file has over 10000 cases: split it"]
         );
         assert_eq!(Suite::parse(&b"\n?".repeat(1_000)).unwrap_err().count, 1_000);
     }

@@ -173,8 +173,8 @@ impl Run<'_> {
             if without > 0 {
                 let whose = if without == plans.len() { "the logs" } else { "some of the logs" };
                 let remedy = match *field {
-                    "website" => "log the Host header (HAProxy: capture request header Host len 64, and \
-                                  --field website=%[capture.req.hdr(0)]; nginx: $host), or give --field \
+                    "website" => "log the Host header (HAProxy: `capture request header Host len 64`, \
+                                  read with --field website=%[capture.req.hdr(0)]; nginx: $host), or give --field \
                                   website=NAME"
                         .to_owned(),
                     _ => {
@@ -186,13 +186,13 @@ impl Run<'_> {
                     }
                 };
                 notes.push(format!(
-                    "{whose} do not contain the field {field}, which the policy uses, so requests were \
+                    "{whose} do not contain the {field} field, which the policy uses, so requests were \
                      judged without it: {remedy}"
                 ));
             }
         }
         if used.contains("website") && plans.iter().any(|plan| plan.has_website_by_chance()) {
-            let note = "only requests with an absolute URI, such as HTTP/2 requests, have the website: log \
+            let note = "the log has websites only for requests with an absolute URI, such as HTTP/2: log \
                         the Host header, or give --field website=NAME";
             notes.push(note.to_owned());
         }
@@ -201,7 +201,7 @@ impl Run<'_> {
         let open = plural(unknown, "request");
         if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(
-                "it is unknown when {open} under law=concurrency ended: each counts for its whole lease"
+                "it is unknown when {open} under law=concurrency ended, so each counts for its whole lease"
             ));
         } else if unknown > 0 {
             notes.push(format!(

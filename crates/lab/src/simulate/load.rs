@@ -297,7 +297,7 @@ pub struct Span {
 }
 
 const EXPECTED_SPAN: &str =
-    "expected two times since the start of the run, the earlier one first, like 20s..80s";
+    "expected two times after the start of the run, the earlier time first, like 20s..80s";
 
 impl Span {
     pub fn contains(self, moment: Duration) -> bool {

@@ -77,7 +77,7 @@ pub enum ScenarioError {
          or simulate one node"
     )]
     SharedLaw(String),
-    #[error("rate {0}: there is nothing to share between nodes: expected a rate above 0")]
+    #[error("rate {0}: there is nothing to share among nodes: expected a rate above 0")]
     SharedRate(String),
     #[error("unit={0}: the cost of a request is unknown: add --cost, like --cost 0.4")]
     NoCost(Unit),
@@ -100,7 +100,7 @@ pub enum ScenarioError {
     )]
     Period(Duration),
     /// Something is planned for a time after the end of the run.
-    #[error("{0}, but the run ends too early for that: use more seconds")]
+    #[error("{0}, but the run ends too early: use more seconds")]
     Late(String),
     #[error(
         "the measured part {0} begins before the previous part ends: give the parts in order, without overlap"
@@ -163,7 +163,7 @@ impl Scenario {
         let mut before = Duration::ZERO;
         for &span in &self.measured {
             if span.to > end {
-                return Err(ScenarioError::Late(format!("{span} is to be measured")));
+                return Err(ScenarioError::Late(format!("a measurement is planned for {span}")));
             }
             if span.from < before {
                 return Err(ScenarioError::MeasuredOrder(span));

@@ -20,7 +20,7 @@ pub enum Error {
     UnknownType { class: u8, kind: u8 },
     #[error("table with key type {0}, which does not exist")]
     UnknownKeyType(u64),
-    #[error("table with column {0}, which this version does not know")]
+    #[error("table with column {0}, which this version does not support")]
     UnknownColumn(u32),
     #[error("table whose columns are not in the order of their numbers")]
     ColumnOrder,
@@ -28,7 +28,7 @@ pub enum Error {
     TooManyValues(u64),
     #[error("more than {0} tables")]
     TooManyTables(usize),
-    #[error("table name or key of {0} bytes: too long")]
+    #[error("table name or key is too long: {0} bytes")]
     TooLongName(u64),
     #[error("update without a table")]
     NoTable,

@@ -88,7 +88,7 @@ impl Regexes {
         let key = pattern.key(text);
         let kind = |reason: String| PolicyErrorKind::Regex { key: quoted(key), reason };
         let regex = std::str::from_utf8(key)
-            .map_err(|_| kind("the expression is not UTF-8: write other bytes as \\xNN".into()))?;
+            .map_err(|_| kind("the expression is not UTF-8: write non-UTF-8 bytes as \\xNN".into()))?;
         compile(&[regex], self.ignores_case, DFA_BYTES_MAX).map_err(|error| kind(reason(&error)))?;
         let first = self.lines.insert(pattern, text)?;
         self.regexes.push(regex.to_owned());

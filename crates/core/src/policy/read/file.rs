@@ -43,7 +43,7 @@ pub(in crate::policy) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn check_size(bytes: u64) -> io::Result<()> {
-    let error = || io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"));
+    let error = || io::Error::other(format!("the file is larger than {FILE_BYTES_MAX} bytes"));
     if bytes > FILE_BYTES_MAX { Err(error()) } else { Ok(()) }
 }
 

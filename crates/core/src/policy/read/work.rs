@@ -143,7 +143,7 @@ const UNITS_EXPECTED: &str = "requests, seconds, bytes, or a name of your own, l
 
 const RESERVES_EXPECTED: &str = "an amount in the SLO's unit, p50 to p99, or announced";
 
-const LAWS_EXPECTED: &str = "a law that can charge requests at their end: \
+const LAWS_EXPECTED: &str = "a law that can charge requests when they end: \
                              pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
 
 /// The sizes of grains to try: 1, 2, 5, 10, 20, 50, …
@@ -341,7 +341,7 @@ mod tests {
             ("burst=1 rate=1/s unit=tokens assured=1/s", "assured \"1/s\": expected an SLO without unit="),
             (
                 "burst=1 rate=1/s unit=tokens law=fixed-window cluster=lease",
-                "cluster=lease: law fixed-window takes count, split, local",
+                "cluster=lease: the fixed-window law allows only count, split, local",
             ),
             (
                 "rate=unlimited unit=tokens",

@@ -203,7 +203,7 @@ fn a_foreseen_decision_names_the_slos_that_a_first_stage_leaves_out() {
     (0..2).for_each(|_| _ = ask(&throttle, 7, now));
     let (slo, formulas) = foreseen();
     assert_eq!((slo, &*formulas[1]), (3001, "used 0 + cost 1 <= burst 5"));
-    assert!(formulas[0].ends_with("; beyond this rate, the SLOs of also= apply"), "{formulas:?}");
+    assert!(formulas[0].ends_with("; beyond this rate, the SLOs from also= apply"), "{formulas:?}");
 }
 
 /// The chain of a first stage may go on, and a dry run is no stage.
