@@ -170,7 +170,7 @@ impl AdminClient {
         match status {
             StatusCode::UNAUTHORIZED => return Closed(address.clone()).into(),
             StatusCode::NOT_FOUND => {
-                return anyhow!("the server at {address} does not know this request: is it slowlane?");
+                return anyhow!("the server at {address} does not know this request: is that slowlane?");
             }
             _ => {}
         }

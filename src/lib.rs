@@ -58,7 +58,7 @@
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "these panic when nobody reads: write to io::stdout() with `?`, and errors with cli::tell"
+    reason = "these macros panic if output is closed: write to io::stdout() with `?`, and report errors with cli::tell"
 )]
 #![cfg_attr(
     test,
@@ -67,7 +67,7 @@
         clippy::disallowed_types,
         clippy::print_stdout,
         clippy::print_stderr,
-        reason = "unit tests may do anything: clippy checks the walls in the build without them"
+        reason = "unit tests may use anything: clippy enforces these rules in the build without unit tests"
     )
 )]
 

@@ -45,16 +45,16 @@ pub enum StoreAnswer {
 /// The reason why a token server refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Refusal {
-    #[error("it requires a token: write [cluster] store as slowlane://:TOKEN@host:port")]
+    #[error("the token server requires a token: write [cluster] store as slowlane://:TOKEN@host:port")]
     NoToken,
-    #[error("its token differs from this node's")]
+    #[error("the token server's token differs from this node's")]
     WrongToken,
-    #[error("it has no token, but this node presents one: set [cluster] token_file on the token server")]
+    #[error("the token server has no token, but this node sends one: set [cluster] token_file there")]
     NoneWanted,
-    #[error("it has the maximum number of nodes")]
+    #[error("the token server already has the maximum number of nodes")]
     Full,
     #[error(
-        "it rejected a value that is out of bounds; run the same version of slowlane on all nodes and the token server"
+        "the token server rejected a value that is out of bounds; run the same version of slowlane on it and on all nodes"
     )]
     Numbers,
 }
@@ -65,16 +65,16 @@ pub enum ProtocolError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(
-        "it speaks RESP, the protocol of Redis, as an older slowlane does; run the same version of slowlane on all \
-         nodes and the token server"
+        "the other side speaks RESP, the protocol of Redis, as older versions of slowlane do; run the same \
+         version of slowlane on all nodes and the token server"
     )]
     Resp,
     #[error(
-        "it speaks {0}, and this slowlane speaks {hello}; run the same version of slowlane on all nodes and the token server",
+        "the other side speaks {0}, not {hello}; run the same version of slowlane on all nodes and the token server",
         hello = HELLO.trim_end()
     )]
     Version(String),
-    #[error("it does not speak the protocol of a token server")]
+    #[error("the other side does not speak the protocol of a token server")]
     Foreign,
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
@@ -113,7 +113,7 @@ pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), Protoc
 /// The message has 4 GiB or more.
 pub fn frame(message: &impl Serialize) -> Vec<u8> {
     let bytes = postcard::to_extend(message, vec![0; size_of::<u32>()]);
-    let mut bytes = bytes.expect("the types of messages can be written");
+    let mut bytes = bytes.expect("every type of message can be serialised");
     let length = u32::try_from(bytes.len() - size_of::<u32>()).expect("a message has less than 4 GiB");
     bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
     bytes
@@ -170,13 +170,10 @@ mod tests {
     #[tokio::test]
     async fn who_is_no_slowlane_of_this_version_is_named() {
         for (bytes, response) in [
-            (&b"*2\r\n$4\r\nAUTH\r\n$16\r\n"[..], "it speaks RESP"),
-            (b"-ERR Protocol error: expected an array of bulk strings\r\n", "it speaks RESP"),
-            (
-                b"slowlane-store 17\n",
-                "it speaks slowlane-store 17, and this slowlane speaks slowlane-store 03;",
-            ),
-            (b"GET / HTTP/1.1\r\n\r\n", "it does not speak"),
+            (&b"*2\r\n$4\r\nAUTH\r\n$16\r\n"[..], "the other side speaks RESP"),
+            (b"-ERR Protocol error: expected an array of bulk strings\r\n", "the other side speaks RESP"),
+            (b"slowlane-store 17\n", "the other side speaks slowlane-store 17, not slowlane-store 03;"),
+            (b"GET / HTTP/1.1\r\n\r\n", "the other side does not speak"),
             (b"slow", "early eof"),
         ] {
             let error = greeted(&mut &bytes[..]).await.unwrap_err().to_string();

@@ -164,7 +164,7 @@ pub(crate) fn start(
         .name("reload".into())
         .spawn(move || {
             let (mut reloader, mut watch) = (reloader, watch);
-            revived("the reload of the policy", || reloader.run(&wakes, &mut watch));
+            revived("the policy reload", || reloader.run(&wakes, &mut watch));
         })
         .expect("the system can start a thread");
     Reload(wake)

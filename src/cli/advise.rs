@@ -61,7 +61,7 @@ fn percent(text: &str) -> Result<f64, &'static str> {
 pub(super) fn advise(typed: AdviseArguments) -> anyhow::Result<()> {
     let bytes = size(&typed.logs);
     if bytes.is_none() {
-        bail!("a log is not a regular file: logs are read several times, so standard input cannot be used");
+        bail!("each log must be a regular file, not standard input, because logs are read several times");
     }
     let settings = Settings {
         by: typed.by,

@@ -163,8 +163,8 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         let maps = folder.changed()?.into_iter().filter(|path| path.extension() == Some("map".as_ref()));
         return folder.undo(first, paths.into_iter().chain(maps).collect());
     }
-    let by_peers = "--delivery peers cannot be attached: its lines set `localpeer` and `track-sc0`, which \
-                    your configuration may already set; see `slowlane config haproxy --attach`";
+    let by_peers = "--delivery peers cannot be attached: it needs `localpeer` and `track-sc0`, which your \
+                    configuration may already set; see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
     let (asked, mut attaching) = common.load(|config| &config.spop)?;
     let mut files =
@@ -204,7 +204,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let (asked, mut attaching) = common.load(|config| &config.http)?;
     let (ends, listening) = attaching.ends.take().transpose()?.unzip();
     if let Some(change) = listening.flatten() {
-        let restart = "restart slowlane so that it listens for the ends of requests";
+        let restart = "restart slowlane so that it listens for reports of finished requests";
         attaching.notes.push(format!("{}: {restart}", change.path.display()));
         attaching.changes.push(change);
     }

@@ -307,7 +307,7 @@ fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Addr
     let is_any_port = matches!(first, Address::Tcp(address) if address.ends_with(":0"));
     ensure!(
         !is_any_port,
-        "{first}: with port 0, the port is different at each start: name a fixed one with --{section}"
+        "{first}: port 0 means a different port at each start: name a fixed port with --{section}"
     );
     Ok(first)
 }

@@ -3,7 +3,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "commands read and write files, and those of the lab show the time that passes"
+    reason = "commands read and write files, and the lab's commands show elapsed time"
 )]
 
 mod admin;

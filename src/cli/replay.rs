@@ -199,8 +199,8 @@ pub(super) fn refuse_misread(logs: &[LogOutcome]) -> anyhow::Result<()> {
     let [unusable, lines] = unusable(logs);
     if unusable * 100 > lines * UNUSABLE_PERCENT_MAX {
         bail!(
-            "no result: more than {UNUSABLE_PERCENT_MAX} % of the lines could not be used; name their format with \
-             --format, and the client with --field source=ITEM"
+            "no result: more than {UNUSABLE_PERCENT_MAX} % of the lines could not be used; name the format of \
+             the lines with --format, and the client with --field source=ITEM"
         );
     }
     Ok(())

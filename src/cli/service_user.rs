@@ -16,7 +16,7 @@ const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; do
 ///
 /// Only root can check as another user. For other users, and for other configs, the list is empty.
 pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
-    let folder = Path::new(OF_SERVICE).parent().expect("it is in a directory");
+    let folder = Path::new(OF_SERVICE).parent().expect("the service's config is in a directory");
     let is_there = |path: &PathBuf| path.exists();
     let paths: BTreeSet<PathBuf> =
         config.files().iter().filter_map(|path| absolute(path).ok()).filter(is_there).collect();

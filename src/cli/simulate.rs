@@ -272,7 +272,7 @@ fn cluster(typed: &LawArguments) -> anyhow::Result<Cluster> {
         ("--store-flush", typed.store_flush.is_some()),
     ];
     if let Some((flag, _)) = flags.iter().find(|(_, is_typed)| typed.nodes == 1 && *is_typed) {
-        bail!("{flag} needs several nodes: add --nodes, like --nodes 35");
+        bail!("{flag} needs several nodes: set their number, for example with --nodes 35");
     }
     let usual = Cluster::new(typed.nodes);
     Ok(Cluster {

@@ -51,7 +51,7 @@ pub(crate) enum ConfigError {
          instead, with [peers.tls]"
     )]
     RemotePeer(String),
-    #[error("[{section}] has {has} but no {lacks}: name both")]
+    #[error("[{section}] has {has} but no {lacks}: set both")]
     HalfTls { section: String, has: &'static str, lacks: &'static str },
     #[error("[{section}] {error}")]
     Tls { section: String, error: TlsError },

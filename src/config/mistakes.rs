@@ -21,11 +21,11 @@ const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 pub(super) const TEMPLATE: &str = include_str!("../../slowlane.toml");
 
 static SHIPPED: LazyLock<Spanned<DeTable<'static>>> =
-    LazyLock::new(|| DeTable::parse(TEMPLATE).expect("a test reads the shipped file"));
+    LazyLock::new(|| DeTable::parse(TEMPLATE).expect("a test parses the shipped file"));
 
 impl Default for Sections {
     fn default() -> Sections {
-        Sections::deserialize(Deserializer::from(SHIPPED.clone())).expect("a test reads the shipped file")
+        Sections::deserialize(Deserializer::from(SHIPPED.clone())).expect("a test parses the shipped file")
     }
 }
 

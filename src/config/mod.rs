@@ -46,7 +46,7 @@ use slowlane_core::table::Sizing;
 /// ```
 pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     let (mut sections, mistakes) = mistakes::read(text);
-    let shown = sections.shown().expect("paths that are read from a text are text");
+    let shown = sections.shown().expect("paths that are read from text are valid UTF-8");
     (sections.admin.token_file, sections.policy.written.key_secret_file, sections.cluster.token_file) =
         (None, None, None);
     let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
@@ -263,7 +263,7 @@ impl Config {
         let http = Listen::new("http", &http.listen, &http.allow, &http.tls, http.connections_max, report);
         let http = Listen { handshake_max: of_http, ..http };
         let grpc = Listen::new("grpc", &grpc.listen, &grpc.allow, &grpc.tls, grpc.connections_max, report);
-        let admin_hosts = Hosts::new(&admin.hosts).expect("they were checked when the file was read");
+        let admin_hosts = Hosts::new(&admin.hosts).expect("the hosts were checked when the file was read");
         let (token, token_file) = (admin.token.clone(), admin.token_file.clone());
         let admin =
             Listen::new("admin", &admin.listen, &admin.allow, &admin.tls, ADMIN_CONNECTIONS_MAX, report);

@@ -79,7 +79,7 @@ fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 }
 
 fn dial<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let expected = "the name of a peer and its address, like lb1@127.0.0.1:10000";
+    let expected = "a peer's name and address, like lb1@127.0.0.1:10000";
     checked(deserializer, |texts: &Vec<String>| {
         texts.iter().try_for_each(|text| fit(text, dialled(text).is_some(), expected))
     })

@@ -48,7 +48,7 @@ pub(super) fn all(sections: &Sections, file: Option<&ConfigFile>) -> Vec<Secret>
     let is_in_file = admin.token.is_some() || has_password;
     let files = [
         (admin.token_file.as_deref(), "the admin token"),
-        (cluster.token_file.as_deref(), "the token of the nodes"),
+        (cluster.token_file.as_deref(), "the nodes' token"),
         (policy.written.key_secret_file.as_deref(), "the key secret"),
         (cluster.key.as_deref(), "a private key"),
         (file.filter(|_| is_in_file).map(|file| file.path.as_path()), "a token or a password"),
@@ -94,7 +94,7 @@ pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-const EXPECTED: &str = "expected 16 bytes or 32 hex digits, such as those that `openssl rand -hex 16` prints";
+const EXPECTED: &str = "expected 16 bytes or 32 hex digits, such as the output of `openssl rand -hex 16`";
 
 /// Reads the secret of the keys from a file.
 pub(super) fn key_secret(path: PathBuf) -> Result<KeySecret, ConfigError> {

@@ -102,7 +102,7 @@ const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
-    const ORIGIN: &str = "a key or a header in lower case that no other field uses, like \"x-api-key\"";
+    const ORIGIN: &str = "a lower-case key or header that no other field uses, like \"x-api-key\"";
     checked(deserializer, |fields: &BTreeMap<String, String>| {
         let is_once = |origin: &String| fields.values().filter(|other| *other == origin).count() == 1;
         let is_fit = |origin: &String| {
@@ -139,7 +139,7 @@ pub(super) fn written_mode<S: Serializer>(mode: &u32, serializer: S) -> Result<S
 pub(super) fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     checked(deserializer, |sample: &f64| match *sample > 0.0 && *sample <= 1.0 {
         true => Ok(()),
-        false => Err(format!("{sample}: expected a fraction, more than 0 and at most 1")),
+        false => Err(format!("{sample}: expected a fraction greater than 0 and at most 1")),
     })
 }
 
@@ -170,7 +170,7 @@ pub(super) fn within<'de, const MIN: i64, const MAX: i64, N: TryFrom<i64>, D: De
     deserializer: D,
 ) -> Result<N, D::Error> {
     let number = deserializer.deserialize_i64(Within { min: MIN, max: MAX })?;
-    Ok(N::try_from(number).ok().expect("each type has room for its range"))
+    Ok(N::try_from(number).ok().expect("the range fits the type"))
 }
 
 /// Reads a whole number. The error for any other value names the range.

@@ -14,7 +14,7 @@ pub(super) fn of_plain(listen: &Listen) -> Option<String> {
     let section = listen.section;
     let risk = match section {
         "spop" | "http" | "grpc" => "anyone on the network can use up the SLOs of other clients",
-        _ => "its token travels in clear text",
+        _ => "the token travels in clear text",
     };
     Some(format!(
         "[{section}] listens on {open} without TLS, and {risk}: add [{section}.tls], or name the networks that may \

@@ -46,7 +46,7 @@ pub(super) fn watch_certificates(
     clock: Clock,
     shutdown: &Shutdown,
 ) {
-    every(CERTIFICATES, "the check of the certificates", shutdown, move || {
+    every(CERTIFICATES, "the certificate check", shutdown, move || {
         if files.has_settled(clock.now()) {
             certificates.iter().for_each(|tls| tls.reload());
         }
@@ -75,7 +75,7 @@ fn every(period: Duration, name: &'static str, shutdown: &Shutdown, work: impl F
 /// Warns once a second while the table evicts live entries.
 fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     let mut before = 0;
-    each_second("the check of the table", shutdown, move || {
+    each_second("the table check", shutdown, move || {
         let evictions = agent.throttle.usage().evictions;
         if evictions > before {
             tracing::warn!(
@@ -111,12 +111,12 @@ fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     let waking = agent.clone();
     every(TICK, "the queues of protect", shutdown, move || waking.throttle.wake_gates(waking.clock.now()));
     let mut blind = Blind::default();
-    every(ENDS, "the check for ends of requests", shutdown, move || blind.look(&agent));
+    every(ENDS, "the check for finished requests", shutdown, move || blind.look(&agent));
 }
 
 /// Makes calendar quotas follow a wall clock that is set: by hand, by a late time service, or after a suspension.
 fn watch_clock(clock: Clock, shutdown: &Shutdown) {
-    each_second("the check of the wall clock", shutdown, move || {
+    each_second("the wall clock check", shutdown, move || {
         if let Some(step) = clock.follow_wall() {
             let (sign, step) =
                 (if step < 0 { "back" } else { "forward" }, step.unsigned_abs() / 1_000_000_000);
@@ -129,11 +129,11 @@ fn watch_clock(clock: Clock, shutdown: &Shutdown) {
 
 /// Reports that the config file was edited. Only an upgrade or a restart puts an edit in force.
 fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
-    each_second("the check of the config file", shutdown, move || {
+    each_second("the config file check", shutdown, move || {
         let Some(news) = look.again(agent.clock.now()) else { return };
         match &news {
             Some(news) => tracing::warn!("{news}"),
-            None => tracing::info!("the config file is again as it was at startup"),
+            None => tracing::info!("the config file has the same contents again as at startup"),
         }
         agent.status.reloads.edit(agent.clock.now(), agent.throttle.policy().summary(), news);
     });
@@ -183,7 +183,7 @@ fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
 
 /// Samples the counters once a second for the history in the status.
 fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
-    each_second("the history of the status", shutdown, move || {
+    each_second("the status history", shutdown, move || {
         agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table());
     });
 }
@@ -205,9 +205,9 @@ impl Blind {
         for Protected { slo, key, .. } in blind.iter().filter(|of| self.before.contains(&of.key)) {
             if self.logged.insert(*key) {
                 tracing::warn!(
-                    "SLO {slo} protects nothing: {NO_ENDS}, so everything passes; HAProxy reports ends with the \
-                     message `response`, nginx with log lines to `[ends] listen`, Envoy with its access log, Caddy and \
-                     Traefik with `[ends] follow`"
+                    "SLO {slo} protects nothing: {NO_ENDS}, so everything passes; HAProxy reports ends with \
+                     the `response` message, nginx with log lines to `[ends] listen`, Envoy with its access \
+                     log, Caddy and Traefik with `[ends] follow`"
                 );
             }
         }

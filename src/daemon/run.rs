@@ -15,7 +15,7 @@ use crate::upgrade::{OldProcess, Program};
 /// nothing was served.
 pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     raise_file_limit();
-    let program = Program::of_this_process().context("cannot find the program of this process")?;
+    let program = Program::of_this_process().context("cannot find the executable of this process")?;
     let old_process = OldProcess::find()?;
     let runtime = Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(config, program, old_process))

@@ -41,7 +41,7 @@ const UPGRADE_REQUESTS_MAX: usize = 1;
 
 /// A daemon. After `open`, it serves until its shutdown begins or it is dropped.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads its addresses"))]
+#[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads the addresses"))]
 pub(crate) struct Serving {
     /// The bound addresses for SPOP, the HTTP check and the admin pages. A port of 0 in the config is replaced by the
     /// real one.
@@ -226,7 +226,7 @@ impl Serving {
         let news = format!("process {pid} has taken over; decisions were paused for {paused_ms:.1} ms");
         let report = thread::Builder::new().name("successor".into()).spawn(move || successor.report());
         if let Err(error) = report {
-            tracing::warn!("the new process is not notified of disconnects: {error}");
+            tracing::warn!("cannot notify the new process when clients disconnect: {error}");
         }
         Ok(news)
     }

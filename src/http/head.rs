@@ -19,7 +19,7 @@ pub const HEADERS_MAX: usize = 100;
 pub enum Refusal {
     #[error("this is not an HTTP request")]
     Malformed,
-    #[error("the length of the body is ambiguous")]
+    #[error("the body's length is ambiguous")]
     Ambiguous,
     #[error("this is {0}, not HTTP: this port is for nginx and other proxies that query slowlane over HTTP")]
     Foreign(&'static str),

@@ -41,7 +41,7 @@ const OTHERS: [(&str, &str); 3] = [
 const REFUSES: &str = "Envoy's rate limit service refuses such a file";
 
 pub(super) const UNCOUNTED: &str =
-    "it allows more requests than slowlane can count, so it would never take effect";
+    "this limit allows more requests than slowlane can count, so it would never take effect";
 
 /// The keys that are imported from a rule.
 const READ: &str = "key value rate_limit descriptors shadow_mode quota_mode share_threshold unit unit_multiplier \
@@ -305,7 +305,7 @@ impl DescriptorTree<'_> {
         let (refused, names): (Vec<&str>, Vec<&str>) = names.partition(is_refused);
         if !refused.is_empty() {
             let text = format!("{} replaces", path.shown());
-            self.found.omit(replaced.line, &text, format!("it names no rule, or the rule itself: {REFUSES}"));
+            self.found.omit(replaced.line, &text, format!("an entry names its own rule or none: {REFUSES}"));
         }
         if !names.is_empty() {
             let names: Vec<String> = names.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();

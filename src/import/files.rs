@@ -25,7 +25,7 @@ pub struct ForeignFile {
 const CHAIN_MAX: usize = 3;
 
 /// The comment at the top of a config that is made from rules.
-const RESTART: &str = "# Restart slowlane to put these lines in force. Print the proxy's files again with \
+const RESTART: &str = "# Restart slowlane to put these lines in force. Regenerate the proxy's files with \
                        --config, so that the proxy sends the new fields.\n";
 
 /// The types that a policy may add.
@@ -334,7 +334,7 @@ impl ScopeKeys {
         let fields: Vec<String> = scope.iter().map(|(field, _)| field.clone()).collect();
         let is_twice = fields.iter().collect::<BTreeSet<_>>().len() < fields.len();
         if is_twice || prefixes > 1 || networks > 0 && prefixes + anys > 0 {
-            return Err("one map cannot match these conditions together".to_owned());
+            return Err("one map cannot match all of these conditions".to_owned());
         }
         if let Some(field) = fields.iter().find(|field| !is_field(field)) {
             return Err(format!("{field:?} cannot be the name of a field"));

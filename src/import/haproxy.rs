@@ -60,7 +60,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
             continue;
         }
         let Some(action) = line.action() else {
-            found.omit(place, text, "only rules for requests become limits");
+            found.omit(place, text, "only rules for requests can be imported as limits");
             continue;
         };
         limits += 1;
@@ -68,7 +68,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
             return Err(ImportError::TooMany);
         }
         if !["deny", "tarpit", "reject", "silent-drop", "return"].contains(&action) {
-            found.omit(place, text, "only rules that refuse become limits");
+            found.omit(place, text, "only rules that refuse requests can be imported as limits");
             continue;
         }
         let terms = declared.terms(&line.section, condition);
@@ -78,7 +78,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
             Err(reason) => found.omit(place, text, reason),
         }
         if !line.words.windows(2).any(|pair| pair == ["deny_status", "429"]) {
-            found.differs("HAProxy refuses with deny_status, 403 by default, or closes the connection. slowlane refuses with 429 and Retry-After.");
+            found.differs("HAProxy refuses with the status in deny_status (403 by default), or closes the connection. slowlane refuses with 429 and Retry-After.");
         }
     }
     combine(&refusals, found)?;
@@ -229,14 +229,14 @@ impl<'l> Declared<'l> {
         };
         let (limit, most, tracked) = self.limit(line, expression, found)?;
         let tracked = tracked.map_or(Some(Vec::new()), |track| self.terms(&track.section, track.condition()));
-        let tracked = tracked.ok_or("the condition of its track-sc line is too long or has alternatives")?;
+        let tracked = tracked.ok_or("the track-sc line's condition is too long or has alternatives")?;
         let (mut scopes, mut networks) = (vec![Vec::new()], Vec::new());
         for (is_not, words) in terms.iter().filter(|term| !is_limit(term)).chain(&tracked) {
             let matches = conditions(words)?;
             if *is_not && matches.iter().all(|(_, is)| matches!(is, Match::Network(_))) {
                 networks.extend(matches.iter().filter_map(|(_, is)| is.value()).map(str::to_owned));
                 if networks.len() > RULES_MAX {
-                    return Err(format!("it has more than {RULES_MAX} networks"));
+                    return Err(format!("the rule has more than {RULES_MAX} networks"));
                 }
                 continue;
             }
@@ -244,7 +244,7 @@ impl<'l> Declared<'l> {
                 return Err(format!("no map can express `!{}`", words.join(" ")));
             }
             if scopes.len() * matches.len() > SCOPES_MAX {
-                return Err(format!("its conditions have more than {SCOPES_MAX} combinations of values"));
+                return Err(format!("the conditions have more than {SCOPES_MAX} combinations of values"));
             }
             let with = |scope: &Vec<Condition>| -> Vec<Vec<Condition>> {
                 matches.iter().map(|new| [&scope[..], slice::from_ref(new)].concat()).collect()
@@ -343,15 +343,15 @@ fn unknown(words: &[String]) -> Option<&'static str> {
     let stores = |word: &&str| word.contains("_rate(") || word.contains("sc_") || word.starts_with("%[sc");
     Some(match words[..] {
         [".if" | ".elif" | ".else", ..] => "the lines in this block are imported as if they were in force",
-        ["rate-limit", ..] => "it limits the sessions of a whole frontend",
-        ["filter", filter, ..] if filter.starts_with("bwlim") => "it limits bytes per second, not requests",
-        [_, "set-bandwidth-limit", ..] => "it limits bytes per second, not requests",
+        ["rate-limit", ..] => "this line limits the sessions of a whole frontend",
+        ["filter", filter, ..] if filter.starts_with("bwlim") => "bytes per second are limited, not requests",
+        [_, "set-bandwidth-limit", ..] => "bytes per second are limited, not requests",
         [_, action, ..] if action.starts_with("lua.") => "Lua code is not read, but may limit requests",
         ["server" | "default-server", ref options @ ..] if options.contains(&"maxconn") => {
             "a server's maxconn limits the connections to the server, not a client's connections"
         }
         ref rest if rest.iter().any(|word| is_of_all(word)) => {
-            "it counts a whole frontend, backend or server"
+            "this line counts a whole frontend, backend or server"
         }
         [
             "http-request" | "tcp-request" | "http-response" | "http-after-response" | "tcp-response",

@@ -84,9 +84,9 @@ pub(super) fn read(
 /// Reports limits that other objects set, for the whole controller or for a Service, as omissions.
 fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     let (entries, object, reason) = match object.get("kind").text() {
-        "ConfigMap" => (object.get("data"), None, "a setting of the whole controller is not imported"),
+        "ConfigMap" => (object.get("data"), None, "settings for the whole controller are not imported"),
         "Service" => {
-            (object.get("metadata").get("annotations"), Some(object), "limits of a Service are not imported")
+            (object.get("metadata").get("annotations"), Some(object), "a Service's limits are not imported")
         }
         _ => return,
     };
@@ -247,7 +247,7 @@ fn limits(
         let quoted = quoted(&format!("{name}: {kind}: {text}"));
         let period_ms = if controller == Controller::HaproxyOrg { period } else { Some(1_000) };
         let Some((count, period_ms)) = count(text).zip(period_ms.filter(|&ms| ms > 0)) else {
-            found.omit(line, &quoted, "its value or its period is not a valid number");
+            found.omit(line, &quoted, "the limit's value or period is not a valid number");
             continue;
         };
         let (options, burst) = match (controller, kind) {
@@ -287,7 +287,7 @@ const TOGETHER: &str = "HAProxy's ingress controller counts a client's requests 
                         rate-limit-period together; slowlane counts them for each object separately.";
 
 const STATUS: &str =
-    "ingress-nginx refuses with 503, unless limit-req-status-code says otherwise. slowlane refuses with 429.";
+    "ingress-nginx refuses with 503, or with the status in limit-req-status-code. slowlane refuses with 429.";
 
 const BURST: &str = "The burst is the rate times limit-burst-multiplier (5 by default), plus one for the first \
                      request. Excess requests are refused, not delayed: remove law=token-bucket to delay them.";

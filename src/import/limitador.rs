@@ -29,8 +29,8 @@ const NAMES_ALIKE: &str =
 const EACH: &str = "slowlane judges each descriptor of a request separately, so limits on descriptors[0] \
                     apply to every descriptor. An entry with an empty value counts as missing.";
 
-const HITS: &str = "slowlane counts a refused request with more than one hit in the windows that it would have used; \
-                    limitador does not count it.";
+const HITS: &str = "slowlane counts a request with more than one hit in the windows of its limits even if it \
+                    refuses the request; limitador does not.";
 
 const PLUS: &str =
     "If another value of a request contains a +, a condition with != always holds for the request.";

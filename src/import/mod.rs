@@ -87,7 +87,7 @@ pub enum ImportError {
     Syntax { line: usize, reason: String },
     #[error("there are more than {RULES_MAX} limits and scopes: import the configuration in parts")]
     TooMany,
-    #[error("it has no rate limits")]
+    #[error("there are no rate limits to import")]
     NoLimits,
 }
 

@@ -146,9 +146,9 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
         ["limit_conn" | "limit_conn_zone", ..] if is_stream => "slowlane does not limit `stream` connections",
         [name, ..] if is_known(name) => return None,
         [name, ..] if name.ends_with("limit_rate") || name.ends_with("limit_rate_after") => {
-            "it limits bytes per second, not requests"
+            "bytes per second are limited, not requests"
         }
-        ["limit_except", ..] => "it limits methods, not a rate",
+        ["limit_except", ..] => "methods are limited, not a rate",
         [name, ..] if name.contains("_by_lua") && !name.contains("log_") => {
             "Lua code is not read, but may limit requests"
         }
@@ -156,7 +156,7 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
             "slowlane does not know this directive"
         }
         ["real_ip_header" | "set_real_ip_from", ..] => {
-            "it changes the address that nginx counts: let nginx send slowlane the same address"
+            "this directive changes the address that nginx counts: make nginx send slowlane the same address"
         }
         ["return", "403" | "429" | "444" | "503", ..] if block == "if" => {
             "a conditional refusal is not imported"
@@ -168,7 +168,7 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
     })
 }
 
-const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, with that server's limits. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
+const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, with that server's limits. slowlane limits only the hosts in website.map: make nginx refuse other hosts, or give SLO 0 a limit.";
 
 /// The servers that get requests for unknown hosts: at each address, the server that is named as the default, or else
 /// the first server.
@@ -192,7 +192,7 @@ fn default_servers(servers: &[Vec<Placed<'_>>]) -> BTreeSet<usize> {
     defaults.into_values().map(|(_, number)| number).collect()
 }
 
-const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two places separately; nginx counts them together.";
+const APART: &str = "If a zone is used with a queue in one place and without a queue in another, slowlane counts the requests in the two places separately; nginx counts them together.";
 
 impl<'f> Reader<'f> {
     fn line(&self, directive: Placed<'_>) -> FileLine {
@@ -229,8 +229,8 @@ impl<'f> Reader<'f> {
             (Some(Ok(key)), Some(name)) if rate.is_some() || !is_req => {
                 if words[1].contains("server_name") {
                     self.found.differs(
-                        "nginx counts all names of a server together under $server_name; slowlane counts \
-                         each host separately.",
+                        "By $server_name, nginx counts all names of a server together; slowlane counts each \
+                         host separately.",
                     );
                 }
                 if key.iter().any(|field| field == "source") {
@@ -304,10 +304,7 @@ impl<'f> Reader<'f> {
                 [_, "^~", path] | [_, path] if path.starts_with('/') => Match::Prefix(path.to_owned()),
                 _ => {
                     if limits != own {
-                        self.omit(
-                            directive,
-                            "only locations that match a path or a prefix become lines of a map",
-                        );
+                        self.omit(directive, "only locations that match a path or a prefix can be imported");
                     }
                     continue;
                 }
@@ -353,7 +350,7 @@ impl<'f> Reader<'f> {
             |name: &str| value(name).map_or(Some(0), |count| count.parse::<u32>().ok()).map(u64::from);
         let zone = value("zone=").unwrap_or_default().to_owned();
         let Some((count_per, seconds)) = self.zones.get(&zone).and_then(|zone| zone.rate) else {
-            self.omit(directive, format!("its zone {zone:?} is not imported"));
+            self.omit(directive, format!("the zone {zone:?} is not imported"));
             return None;
         };
         let (Some(burst), Some(delay)) = (count("burst="), count("delay=")) else {
@@ -390,7 +387,7 @@ impl<'f> Reader<'f> {
         let count =
             directive.words().get(2).and_then(|count| count.parse::<u16>().ok()).filter(|&count| count > 0);
         let Some(count) = count.filter(|_| self.zones.contains_key(&zone)) else {
-            self.omit(directive, "its zone is not imported, or its number is not from 1 to 65535");
+            self.omit(directive, "the zone is not imported, or the number is not from 1 to 65535");
             return None;
         };
         self.found.differs(STATUS);
@@ -403,7 +400,7 @@ const STATUS: &str = "nginx refuses with 503, or with the status that limit_req_
                       sets. slowlane refuses with 429 and Retry-After.";
 
 const BURST: &str = "nginx's burst does not include the first request: burst=5 admits six requests at once. \
-                     slowlane's burst does: the queue of five becomes max_delay, the time that five \
+                     slowlane's burst includes it. A queue of five becomes max_delay, the time that five \
                      requests take; with nodelay, burst=5 becomes burst=6.";
 
 const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request per second: 10r/m is 9.96/m in nginx, and 10/m in slowlane.";

@@ -213,11 +213,11 @@ pub(super) fn at_a_time(count: u64) -> String {
     format!("burst={count} rate=1/s law=concurrency")
 }
 
-pub(super) const ENDS: &str = "Requests in flight are counted only if the proxy reports the end of each. slowlane counts \
-                               requests, not connections.";
+pub(super) const ENDS: &str = "Requests in flight are counted only if the proxy reports when each request \
+                               ends. slowlane counts requests, not connections.";
 
 pub(super) const ADDRESSES: &str =
-    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix); the original counts each address.";
+    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix); the original program counts each address.";
 
 #[cfg(test)]
 mod tests {

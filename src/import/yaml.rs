@@ -87,7 +87,7 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, Im
         };
         nodes += 1;
         if open.len() > DEPTH_MAX || nodes > NODES_MAX {
-            return Err(fault(line.number, "the text is nested too deeply, or is too long"));
+            return Err(fault(line.number, "the YAML is too deeply nested or too long"));
         }
         if let Some(node) = whole {
             add(node, &mut open, &mut done);
@@ -123,6 +123,6 @@ fn add(node: YamlNode, open: &mut [OpenNode], done: &mut Vec<YamlNode>) {
             Some(key) => entries.push((key, node)),
             None => *key = Some(node.text().to_owned()),
         },
-        Some(_) => unreachable!("a text is never open"),
+        Some(_) => unreachable!("a scalar is never open"),
     }
 }

@@ -21,7 +21,7 @@ macro_rules! group {
         $($field:ident: $metric:ty = $name:literal $(in $unit:expr)?, $help:literal;)*
     ) => {
         $(#[$doc])*
-        #[allow(rustdoc::broken_intra_doc_links, reason = "a help may name a section of the config, like [hold]")]
+        #[allow(rustdoc::broken_intra_doc_links, reason = "a help text may name a config section, like [hold]")]
         #[derive(Clone, Debug, Default)]
         pub struct $group { $(#[doc = $help] pub $field: $metric,)* }
 
@@ -40,15 +40,15 @@ group! {
     holds: Gauge = "holds", "Answers being held now";
     holds_refused: Counter = "holds_refused", "Answers not held because [hold] max was reached";
     holds_denied: Counter = "holds_denied",
-        "Held requests that got 429 because the store of the cluster had no slot for them";
+        "Held requests that got 429 because the cluster's store had no slot for them";
     holds_abandoned: Counter = "holds_abandoned",
         "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned the hold";
     request_ids_forgotten: Counter = "request_ids_forgotten",
         "Request ids forgotten because too many arrived within a second";
     end_lines: Counter = "end_lines",
-        "Log lines that [ends] has read, and ends reported by Envoy's access logs";
+        "Log lines read by [ends], and request ends reported by Envoy's access logs";
     end_lines_dropped: Family<OfListener, Counter> = "end_lines_dropped",
-        "Log lines that [ends] has not read, by reason; lost: the socket's buffer was full";
+        "Log lines not read by [ends], by reason; lost means that the socket's buffer was full";
     grpc_failures: Family<OfListener, Counter> = "grpc_failures",
         "Failed calls to [grpc], by status; after a failure, most proxies let the request pass";
     blocked: Counter = "blocked", "Requests refused by a block";
@@ -68,14 +68,14 @@ impl PlainMetrics {
 group! {
     /// The metrics of a node of a cluster.
     ClusterMetrics "cluster"
-    up: Gauge = "up", "1 while the store of the cluster answers";
+    up: Gauge = "up", "1 while the cluster's store answers";
     nodes: Gauge = "nodes", "Nodes of the cluster, including this one";
-    round_trip_s: Moment = "round_trip_seconds", "Round trip of the last message to the store";
+    round_trip_s: Moment = "round_trip_seconds", "Round-trip time of the last message to the store";
     messages: Counter = "messages", "Key updates that the store has answered";
-    restored: Counter = "taught", "Key updates that restored a key that the store had lost";
+    restored: Counter = "taught", "Key updates that restored a key lost by the store";
     silent_s: Counter<f64, AtomicU64> = "silent_seconds", "Time without an answer from the store";
     keys_refused: Counter = "keys_refused",
-        "Requests whose key was not shared because of keys_max, so that each node took an equal part of the rate";
+        "Requests whose key was not shared because of keys_max, so each node admitted an equal part of the rate";
     other_policies: Gauge = "other_policies", "Nodes whose SLOs differ from this node's";
     blocks_alone: Gauge = "blocks_alone",
         "Blocks in force on this node only, because the store has no room for them";
@@ -126,13 +126,13 @@ group! {
     sessions: Gauge = "sessions", "Connected peers";
     updates: Counter = "updates", "Counts that peers have sent";
     pushes: Counter = "pushes", "Limits pushed to peers";
-    acks_behind: Gauge = "acks_behind", "Limits that peers have not acknowledged yet";
+    acks_behind: Gauge = "acks_behind", "Limits that peers have not yet acknowledged";
     resyncs: Counter = "resyncs", "Number of times a peer has asked for all limits";
     malformed: Counter = "malformed",
-        "Connections of peers that were refused or closed because of invalid messages";
+        "Peer connections refused or closed because of invalid messages";
     admitted: Counter = "admitted", "Requests that peers have admitted locally";
     denied: Counter = "denied", "Requests that peers have refused locally";
-    left_out: Counter = "left_out", "Counts of keys for which there was no room";
+    left_out: Counter = "left_out", "Counts that were ignored because there was no room for their keys";
 }
 
 impl PeersMetrics {

@@ -134,7 +134,7 @@ impl Metrics {
         let [hello, notify, ack, disconnect] =
             ["hello", "notify", "ack", "disconnect"].map(|kind| of(&frames, "type", kind));
         let help =
-            "Ends of requests that proxies have reported, by effect; late: repeated, or after the lease";
+            "Request ends reported by proxies, by effect; late means repeated, or reported after the lease";
         let ends = metric(at, "ends", help);
         let [counted, late, refused, no_amount, unmeasured] =
             ["counted", "late", "refused", "no_amount", "unmeasured"]
@@ -323,7 +323,7 @@ impl Collector for Verdicts {
                 }
             }
         }
-        let help = "Sum of the delays of requests, by SLO";
+        let help = "Total delay of requests, by SLO";
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("slo_delay", help, Some(&Unit::Seconds), kind)?;
         for (slo, counts) in self.counted() {

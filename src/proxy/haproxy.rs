@@ -266,7 +266,7 @@ fn answer_in_full(
     }
     if let Some(quota) = quota {
         let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
-        write!(policy, "\"{}\";{quota}", ruling.slo.number()).expect("a policy is no longer than its parts");
+        write!(policy, "\"{}\";{quota}", ruling.slo.number()).expect("the parts of a policy fit the text");
         ack = ack.set(&POLICY, Data::Str(policy.as_bytes()));
     }
     if let Verdict::Deny { retry_after_s } = ruling.verdict {
@@ -307,7 +307,7 @@ fn answer_briefly(id: Id, ruling: &Ruling, out: &mut Vec<u8>) {
 
 fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYTES_MAX }> {
     let mut text = ArrayString::new();
-    write!(text, "{}", ticket.sealed(secret)).expect("a ticket is no longer than its parts");
+    write!(text, "{}", ticket.sealed(secret)).expect("the parts of a ticket fit the text");
     text
 }
 

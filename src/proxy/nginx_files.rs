@@ -130,7 +130,7 @@ impl NginxFiles {
             let own = &files.files[&path];
             (count, bytes) = (count + 1, bytes + own.text.len());
             if count > FILES_MAX || bytes > BYTES_MAX || depth > DEPTH_MAX {
-                let reason = format!("more than {FILES_MAX} files are included, or one includes itself");
+                let reason = format!("more than {FILES_MAX} files are included, or a file includes itself");
                 return Err(Refused::Unread(reason));
             }
             left.extend(own.included.iter().map(|path| (path.clone(), depth + 1)));

@@ -45,7 +45,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Directive>, usize> {
         Ok(("", directives)) => Ok(directives),
         Ok((left, _)) => Err(grammar.at(left)),
         Err(Err::Error(error) | Err::Failure(error)) => Err(grammar.at(error.input)),
-        Err(Err::Incomplete(_)) => unreachable!("the parsers are for a whole text"),
+        Err(Err::Incomplete(_)) => unreachable!("the parsers always receive complete text"),
     }
 }
 

@@ -177,7 +177,7 @@ impl Service for Admin {
 }
 
 const MISDIRECTED: &str =
-    "the Host header names another host; use 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
+    "the Host header names an unknown host; use 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
 const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the body\n";
 
@@ -224,7 +224,7 @@ fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json(request), &ProtectedLine::all(&agent.throttle), json, |lines| {
         let line = |of: &ProtectedLine| format!("slo {} key {}: {}\n", of.slo, of.key, of.state());
         match lines.is_empty() {
-            true => "no application with law=protect has received a request lately\n".into(),
+            true => "no application with law=protect has received a request recently\n".into(),
             false => lines.iter().map(line).collect(),
         }
     })
@@ -276,7 +276,7 @@ fn groups(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
 }
 
 const GROUPS_OF: &str =
-    "expected over=1m, 10m or 1h, by=requests, work or delay, and field=<name>, all of them optional\n";
+    "expected over=1m, 10m or 1h, by=requests, work or delay, and field=<name>, all optional\n";
 
 /// Answers `/api/cluster`: the nodes of the cluster, as this node sees them; as JSON, or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {

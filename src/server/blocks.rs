@@ -16,7 +16,7 @@ use slowlane_core::throttle::{Block, BlockOrigin, Reach, Receipt};
 /// The maximum number of blocked keys that are listed.
 const KEYS_LISTED_MAX: usize = 1_000;
 
-const NO_TIME: &str = "expected a duration of at most 366d: --for 10m, or for=10m as the body of the POST\n";
+const NO_TIME: &str = "expected a duration of up to 366d, like --for 10m, or for=10m in the POST's body\n";
 
 const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
 

@@ -90,8 +90,8 @@ fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
         dropped(agent, "unsafe", 1);
         agent.unsafe_ticket.call_once(|| {
             tracing::warn!(
-                "[ends]: a line was not read, because its ticket follows text that clients may choose, or \
-                 is in a container's log. If the line is yours, change its format to begin with the ticket"
+                "[ends]: a line was ignored: clients may have written the text before its ticket, or the line is in \
+                 a container's log. If your proxy wrote the line, make its format begin with the ticket"
             );
         });
     }

@@ -294,7 +294,7 @@ impl Calls {
 }
 
 const TOO_MANY_LOGS: GrpcStatus =
-    GrpcStatus::new(Code::ResourceExhausted, "there are 16 access logs on this connection");
+    GrpcStatus::new(Code::ResourceExhausted, "this connection already has 16 access logs");
 
 /// For each descriptor, whether the SLO of another descriptor replaces its SLO.
 fn replaced<'f, F: Iterator<Item = Field<'f>>>(

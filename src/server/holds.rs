@@ -3,7 +3,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it waits: an answer is due at a moment of the system's clock"
+    reason = "a held answer is due at a time of the system's clock"
 )]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -185,9 +185,9 @@ pub(crate) struct BindError {
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
+        io::ErrorKind::AddrInUse => "stop the program that listens there, or choose another address",
         io::ErrorKind::PermissionDenied => "choose an address that this user may use",
-        io::ErrorKind::NotFound => "create its directory first, or choose another address",
+        io::ErrorKind::NotFound => "create the socket's directory first, or choose another address",
         io::ErrorKind::AddrNotAvailable => "choose an address that this machine has",
         _ => "choose another address",
     }

@@ -32,11 +32,11 @@ fn of_throttle(agent: &Agent) -> Registry {
     let at = &mut registry;
     gauge(at, "table_entries", "Entries in the table", usage.entries as i64);
     counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
-    let help = "Auxiliary memory of fair, sliding-log, concurrency and work, in bytes";
+    let help = "Auxiliary memory used by fair, sliding-log, concurrency and work, in bytes";
     gauge(at, "annex_bytes", help, aux_store.bytes as i64);
-    let help = "Requests whose law (fair, sliding-log, concurrency) or work had no auxiliary memory left";
+    let help = "Requests for which fair, sliding-log, concurrency or work had no auxiliary memory left";
     counter(at, "law_fallbacks", help, aux_store.fallbacks);
-    let help = "Requests whose work is reserved, and whose end has not been reported yet";
+    let help = "Requests with reserved work whose end has not been reported yet";
     gauge(at, "reservations_open", help, throttle.aux_store().reservations(agent.clock.now()) as i64);
     gauge(
         at,
@@ -49,7 +49,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     let help = "Keys that block= did not block, because too many keys were blocked";
     counter(at, "blocks_without_room", help, blocks.refused);
     if let (Some(_), Some(cluster)) = (&agent.metrics.cluster, throttle.cluster()) {
-        gauge(at, "cluster_keys", "Keys that this node shares now", cluster.keys() as i64);
+        gauge(at, "cluster_keys", "Keys that this node currently shares", cluster.keys() as i64);
         let help = "Requests admitted by this node and not yet reported to the store";
         gauge(at, "cluster_owed_requests", help, cluster.debt());
     }
@@ -71,7 +71,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     at.register("protect_limit", "Requests that a protected application can serve at once", limits);
     at.register("protect_inside", "Requests inside a protected application", inside);
     at.register("protect_waiting", "Requests waiting for their turn at a protected application", waiting);
-    let help = "Time that a page takes inside, as a multiple of its time when nothing queues";
+    let help = "Time that a page takes in a protected application, as a multiple of its time without a queue";
     at.register("protect_slowdown", help, slow_downs);
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {

@@ -20,7 +20,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it talks to the store, in its own thread"
+    reason = "the exchange with the store runs in its own thread"
 )]
 
 mod block_sync;

@@ -212,12 +212,12 @@ impl EarlierSnapshot {
             Err(error) => tracing::warn!("{path}: {error}; only part of the state was restored"),
         }
         if !keys {
-            tracing::warn!("{path}: its key secret is not that of this slowlane, so no entry was restored");
+            tracing::warn!("{path}: its key secret differs from this slowlane's, so no entry was restored");
         }
         let changed = changed(&head, throttle);
         if changed > 0 {
             tracing::info!(
-                "{path}: SLOs changed since the file was written: {changed}; their keys keep their counters"
+                "{path}: SLOs changed since the file was written: {changed}; the keys of those SLOs keep their counters"
             );
         }
     }

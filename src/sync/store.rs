@@ -92,7 +92,7 @@ impl<'n> Store<'n> {
                 Store::TokenServer(open.await.unwrap_or(Err(StoreError::Silent(CONNECT)))?)
             }
             StorePlace::Own => {
-                Store::Own(node, node.token_server.as_ref().expect("the config has it with its listener"))
+                Store::Own(node, node.token_server.as_ref().expect("this node is a token server"))
             }
         })
     }
@@ -159,7 +159,7 @@ async fn stream(address: &ConnectionAddr, files: &StoreTlsFiles) -> Result<Strea
 pub(super) enum StoreError {
     #[error("no answer for {} ms", .0.as_millis())]
     Silent(Duration),
-    #[error("its answer does not have the form that slowlane expects")]
+    #[error("the store's answer does not have the form that slowlane expects")]
     Garbage,
     #[error("no sentinel knows a master with this name")]
     NoMaster,

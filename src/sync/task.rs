@@ -237,8 +237,8 @@ impl<'n> Task<'n> {
         let alone = self.block_sync.alone.len();
         match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
             (0, 1..) => tracing::warn!(
-                "cluster: blocks for which the store has no room: {alone}; they are in force on this node \
-                 only, and will be offered to the store again"
+                "cluster: blocks for which the store has no room: {alone}; these blocks are in force on this \
+                 node only, and will be offered to the store again"
             ),
             (1.., 0) => tracing::info!("cluster: the store now has every block of this node"),
             _ => {}
@@ -288,7 +288,7 @@ impl<'n> Task<'n> {
     fn take_secret(&self, theirs: Option<KeySecret>) {
         match (theirs, &self.node.reload) {
             (None, _) => {
-                tracing::error!("cluster: the key secret in the store is damaged; remove it from the store");
+                tracing::error!("cluster: the store's key secret is damaged; remove it from the store");
             }
             (Some(_), _) if self.node.config.is_secret_fixed => tracing::error!(
                 "cluster: the key secret in the store differs from [policy] key_secret_file: this node \

@@ -60,7 +60,7 @@ impl TokenServer {
         let mut stream = limited(stream, IDLE_MAX);
         match shutdown.signal.unless_begun(self.talk(&mut stream, &mut guest)).await {
             Some(Err(error @ (ProtocolError::Resp | ProtocolError::Version(_)))) => {
-                let text = || format!("token server: a node at {peer} shares nothing: {error}");
+                let text = || format!("token server: the node at {peer} cannot share keys: {error}");
                 self.foreign_line.warn(self.clock.now(), text);
             }
             Some(Err(error)) => tracing::debug!("token server: a connection closed: {error}"),

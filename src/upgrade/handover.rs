@@ -63,7 +63,7 @@ pub(crate) enum Failure {
     Start(String, #[source] io::Error),
     #[error("the new process did not start: {0}")]
     Child(#[from] io::Error),
-    #[error("the new process is not a slowlane that can take over from this one: restart slowlane instead")]
+    #[error("the new process is not a slowlane that can take over: restart slowlane instead")]
     Version,
     #[error("some connections did not stop in time")]
     Busy,

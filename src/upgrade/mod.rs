@@ -20,7 +20,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it starts a process, and talks to it over a socket"
+    reason = "an upgrade starts a process and talks to it over a socket"
 )]
 
 mod channel;

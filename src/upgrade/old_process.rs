@@ -61,7 +61,7 @@ impl OldProcess {
                 }
             }
         };
-        let cannot = || format!("{HANDOVER} is set, but standard input is not a handover from a slowlane");
+        let cannot = || format!("{HANDOVER} is set, but standard input is no handover from slowlane");
         meet().map(Some).with_context(cannot)
     }
 

@@ -153,7 +153,7 @@ fn a_listener_that_others_reach_without_tls_is_a_warning() {
         )
     };
     let others = "anyone on the network can use up the SLOs of other clients";
-    let clear = "its token travels in clear text";
+    let clear = "the token travels in clear text";
     let token = "token = \"0123456789abcdef\"";
     for (config, expected) in [
         (
@@ -203,7 +203,7 @@ fn files_with_secrets_that_every_user_may_read_are_warnings() {
     };
     let files = [
         (write("admin-token", "0123456789abcdef"), "the admin token"),
-        (write("node-token", "fedcba9876543210"), "the token of the nodes"),
+        (write("node-token", "fedcba9876543210"), "the nodes' token"),
         (write("secret", "00112233445566778899aabbccddeeff"), "the key secret"),
         (server.key.clone(), "a private key"),
         (node.key.clone(), "a private key"),

@@ -89,7 +89,7 @@ fn it_says_what_it_cannot_do() {
     for (args, problem) in [
         (
             &["-"][..],
-            "a log is not a regular file: logs are read several times, so standard input cannot be used",
+            "each log must be a regular file, not standard input, because logs are read several times",
         ),
         (&["empty.log"], "no advice: no request could be read from any log"),
         (

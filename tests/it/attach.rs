@@ -552,10 +552,10 @@ fn what_would_defeat_slowlane_is_refused() {
         assert!(refused.contains("slowlane config nginx --dir "), "{refused}");
     }
     for (line, reason) in [
-        ("auth_request /who;", "slowlane's auth_request would replace this one"),
+        ("auth_request /who;", "slowlane's auth_request would replace this directive"),
         ("satisfy any;", "with `satisfy any`"),
         ("include nowhere.conf;", "nowhere.conf: No such file"),
-        ("include nginx.conf;", "more than 10000 files are included, or one includes itself"),
+        ("include nginx.conf;", "more than 10000 files are included, or a file includes itself"),
     ] {
         let main = with_site(&own, "").replace("access_log off;", &format!("access_log off;\n    {line}"));
         own.write("nginx.conf", &main);

@@ -368,14 +368,17 @@ fn an_address_that_cannot_be_had_is_told_with_a_remedy() {
     let path = |name: &str| format!("unix:{}", folder.path().join(name).display());
     let _listening = UnixListener::bind(folder.path().join("taken.sock")).unwrap();
     fs::write(folder.path().join("file"), "precious").unwrap();
-    let in_use = "Address already in use (os error 98); stop what listens there, or choose another address";
+    let in_use = "Address already in use (os error 98); stop the program that listens there, or choose another address";
     for (address, reason) in [
         (port.as_str(), in_use),
-        (&path("taken.sock"), "address in use; stop what listens there, or choose another address"),
+        (
+            &path("taken.sock"),
+            "address in use; stop the program that listens there, or choose another address",
+        ),
         (&path("file"), in_use),
         (
             &path("nowhere/a.sock"),
-            "No such file or directory (os error 2); create its directory first, or choose another address",
+            "No such file or directory (os error 2); create the socket's directory first, or choose another address",
         ),
         (
             "192.0.2.1:9000",

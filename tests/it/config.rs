@@ -47,7 +47,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ("[peers]\nname = \"a b\"", ":2: \"a b\": expected a name of 1 to 64 bytes without spaces, like lb1"),
         (
             "[peers]\ndial = [\"127.0.0.1:1\"]",
-            ":2: \"127.0.0.1:1\": expected the name of a peer and its address, like lb1@127.0.0.1:10000",
+            ":2: \"127.0.0.1:1\": expected a peer's name and address, like lb1@127.0.0.1:10000",
         ),
         (
             "[peers]\nlisten = [\"0.0.0.0:9003\"]",
@@ -198,12 +198,12 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[grpc.fields]\nowner = \"X-Api-Key\"",
-            ":1: \"X-Api-Key\": expected a key or a header in lower case that no other field uses, like \
+            ":1: \"X-Api-Key\": expected a lower-case key or header that no other field uses, like \
              \"x-api-key\"",
         ),
         (
             "[grpc.fields]\na = \"k\"\nb = \"k\"",
-            ":1: \"k\": expected a key or a header in lower case that no other field uses, like \
+            ":1: \"k\": expected a lower-case key or header that no other field uses, like \
              \"x-api-key\"",
         ),
         // No TOML at all.

@@ -264,7 +264,7 @@ fn what_cannot_be_printed_is_told() {
         injected.starts_with("\"unix:/run/a; include /etc/passwd\": expected one word of letters"),
         "{injected}"
     );
-    let any_port = "127.0.0.1:0: with port 0, the port is different at each start: name a fixed one with --";
+    let any_port = "127.0.0.1:0: port 0 means a different port at each start: name a fixed port with --";
     assert_eq!(
         problems(&["haproxy", "--version", "2.6", "--spop", "127.0.0.1:0"]),
         format!("{any_port}spop")

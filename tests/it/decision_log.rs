@@ -178,7 +178,7 @@ fn a_log_that_cannot_be_written_is_told_at_the_start() {
     assert!(nowhere.starts_with("cannot write the decision log /nowhere/log: No such file"), "{nowhere}");
     assert_eq!(
         problem("[decision_log]\nsample = 0.0\n"),
-        "/slowlane.toml:2: 0: expected a fraction, more than 0 and at most 1"
+        "/slowlane.toml:2: 0: expected a fraction greater than 0 and at most 1"
     );
     assert_eq!(
         problem("[decision_log]\nverdicts = []\n"),

@@ -118,7 +118,7 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     let report = doctor(&config, &["--haproxy", attached]);
     report.has("ok", "requests: 3 since startup");
     report.lacks("no proxy is connected");
-    report.lacks("expects slowlane at");
+    report.lacks("slowlane is expected at");
 
     // The same without the lines, with half of them, with another frontend, and with another address.
     let without = |words: &[&str]| -> String {
@@ -134,11 +134,11 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
         &text.replace("frontend www", "frontend api\n    bind :1\n    default_backend app\nfrontend www"),
     );
     report.has("note", "no `filter spoe engine slowlane`: api");
-    assert!(report.fix("note", "slowlane`: api").unwrap().starts_with("if clients connect here directly, "));
+    assert!(report.fix("note", "slowlane`: api").unwrap().starts_with("if clients connect to this proxy "));
     report.has("ok", "slowlane is queried by www");
     let report = looked(&text.replace(&format!("agent1 {agent}"), "agent1 127.0.0.1:1"));
-    report.has("wrong", "expects slowlane at 127.0.0.1:1, but slowlane listens on ");
-    looked("frontend tcp\n  mode tcp\n  bind :1\n").has("note", "no frontend or server for HTTP");
+    report.has("wrong", "slowlane is expected at 127.0.0.1:1, but listens on ");
+    looked("frontend tcp\n  mode tcp\n  bind :1\n").has("note", "there is no HTTP frontend or server");
     doctor(&config, &["--haproxy", "/nowhere/haproxy.cfg"])
         .has("wrong", "/nowhere/haproxy.cfg: No such file");
 }
@@ -188,7 +188,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     let report = doctor(&config, &["--nginx", main.to_str().unwrap()]);
     report.has("ok", "/nginx.conf: ");
     report.has("ok", "requests: 1 since startup");
-    report.lacks("expects slowlane at");
+    report.lacks("slowlane is expected at");
     report.lacks("worker_connections");
 
     let looked = |text: &str| {
@@ -207,7 +207,8 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     report.lacks("wrong");
     looked("events {}\nhttp { server { auth_request /slowlane-check; } }")
         .has("note", "worker_connections 512: ");
-    looked("include other.conf;").has("wrong", "more than 10000 files are included, or one includes itself");
+    looked("include other.conf;")
+        .has("wrong", "more than 10000 files are included, or a file includes itself");
     // A pattern of nginx leaves out the files that editors hide.
     fs::write(nginx.path(".sub2.conf"), "server {").unwrap();
     let own = "events {}\nhttp { include *sub*.conf; include none*.conf; }\n";
@@ -254,7 +255,7 @@ fn fields_that_arrive_are_told_from_those_that_never_do() {
     let slowlane = Slowlane::with_policy(&[owners[0], POLICY[1], ("owner.map", "acme 0\n")]);
     let (config, mut line) = (config(&slowlane, ""), Line::greeted(slowlane.spop));
     drop(line.ask(0, "192.0.2.1", "shop.example"));
-    doctor(&config, &[]).has("note", "requests: 1, too few to say which fields arrive");
+    doctor(&config, &[]).has("note", "requests: 1, too few to show which fields arrive");
     (1..600).for_each(|stream| drop(line.ask(stream, "192.0.2.1", "shop.example")));
     let report = eventually("the owner is missed", || {
         let report = doctor(&config, &[]);
@@ -291,14 +292,14 @@ fn limits_in_force_are_told_from_dry_runs_and_from_none() {
     slowlane.replace("slo.map", "0 rate=unlimited\n3001 law=protect\n");
     shows("ok", "limits in force: SLO 3001");
     slowlane.replace("slo.map", "0 rate=unlimited\n3001 burst=1 rate=5x/s\n");
-    shows("wrong", "the last edit is not in force: ");
+    shows("wrong", "the last edit of the policy is not in force: ");
     doctor(&config, &[]).has("wrong", "slo.map:2: rate \"5x/s\"");
     slowlane
         .replace("slo.map", "0 rate=unlimited\n3001 burst=1 rate=5/s\n3002 burst=1 rate=1/s dry_run=yes\n");
     shows("note", "dry runs, which throttle nothing: SLO 3002");
     let report = doctor(&config, &[]);
     report.has("ok", "limits in force: SLO 3001");
-    report.lacks("the last edit is not in force");
+    report.lacks("the last edit of the policy is not in force");
     report.has("note", "no map names SLO 3002");
     slowlane.replace("source.map", "");
     slowlane.replace("slo.map", "0 burst=1 rate=1/s\n");
@@ -511,13 +512,13 @@ fn open_files_and_the_state_file_fit_or_do_not() {
     report.has("wrong", "/state/state: ");
 
     let report = doctor(&config(&slowlane, "spop.connections_max = 1000000"), &[]);
-    report.has("wrong", "needs 1022000 for its connections_max");
+    report.has("wrong", "its connections_max values require 1022000");
     report.has("note", "no state file: a restart forgets all counts");
     let hard = slowlane.metric("process_max_fds", "");
     if hard < 30_000.0 {
         return skipped("the limit of open files is too low to be enough");
     }
-    doctor(&few, &[]).has("ok", "needs 22010 for its connections_max");
+    doctor(&few, &[]).has("ok", "its connections_max values require 22010");
 }
 
 #[test]

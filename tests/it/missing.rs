@@ -201,8 +201,8 @@ fn sources_that_no_limit_can_read_are_told_everywhere() {
         assert_eq!(ask(Data::Str(source)), "0");
     }
     eventually("all are counted", || (counted(&slowlane, "source", "unreadable") == 5.0).then_some(()));
-    let said = "5 of the last 111 requests carried a source that is not an address, like \"192.0.2.1, \
-                10.0.0.1\"; the field is needed by source.map and type 3";
+    let said = "5 of the last 111 requests carried a source like \"192.0.2.1, 10.0.0.1\", which is not an \
+                address; the field is needed by source.map and type 3";
     eventually("the status has them", || (faults(&slowlane)[0].2 == 5).then_some(()));
     assert_eq!(findings(&slowlane, "not an address"), [("wrong".to_owned(), said.to_owned())]);
     assert_eq!(findings(&slowlane, "fields that arrive"), []);
@@ -211,7 +211,7 @@ fn sources_that_no_limit_can_read_are_told_everywhere() {
     let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1200, 900);
     page.shows("#missing", &format!("Field unreadable: {said}"));
     assert_eq!(page.problems(), [""; 0]);
-    slowlane.process.logged("carried a source that is not an address");
+    slowlane.process.logged("which is not an address");
     let logged = slowlane.process.log().into_iter().filter(|line| line.contains("not an address")).count();
     assert_eq!(logged, 1, "once in ten minutes");
 }
@@ -238,7 +238,8 @@ fn costs_that_are_no_numbers_and_absent_owners_are_counted_over_http() {
         (faults(&slowlane) == expected).then_some(())
     });
     assert_eq!([counted(&slowlane, "cost", "unreadable"), counted(&slowlane, "owner", "absent")], [4.0, 6.0]);
-    let said = "6 of the last 20 requests carried no owner, which every limit needs: no limit applied";
+    let said = "6 of the last 20 requests carried no owner, which every limit needs: no limit \
+                applied to these requests";
     assert_eq!(findings(&slowlane, "carried no owner"), [("wrong".to_owned(), said.to_owned())]);
     assert_eq!(findings(&slowlane, "not a whole number")[0].0, "wrong");
     // Another policy counts on.
@@ -260,11 +261,11 @@ fn a_crowd_of_one_network_is_asked_about() {
             number = (number + 1) % 8;
             line.ask(1, &format!("192.0.2.{}", 16 + number), "shop.example");
         }
-        findings(&slowlane, "is this your CDN?").pop()
+        findings(&slowlane, "is this network your CDN's?").pop()
     });
     assert_eq!(text.0, "note");
     let counted = text.1.split_once("sampled requests come from about ").unwrap().1;
-    let (addresses, rest) = counted.split_once(" addresses of ").unwrap();
+    let (addresses, rest) = counted.split_once(" addresses in ").unwrap();
     assert!(rest.starts_with("192.0.2.0/24: "), "{}", text.1);
     assert!((6..=9).contains(&addresses.parse().unwrap()), "two may share a bit: {}", text.1);
 }

@@ -369,12 +369,14 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
         Slowlane::with_config(&[("slo.map", SLO_MAP)], &format!("[admin]\ntoken = '{TOKEN}'\n"));
     let mut page = page(&slowlane);
     let form = "document.querySelector('#token-form').hidden";
-    page.shows("#state", "no answer: it requires a token");
+    page.shows("#state", "no answer: slowlane requires a token");
     assert_eq!(page.value(form), false);
     assert!(page.text("#rate").is_empty(), "nothing is told without it");
-    for (typed, state) in
-        [("no token\u{20ac}", "no answer: "), ("0123456789abcdeF", "it requires a token"), (TOKEN, "live")]
-    {
+    for (typed, state) in [
+        ("no token\u{20ac}", "no answer: "),
+        ("0123456789abcdeF", "slowlane requires a token"),
+        (TOKEN, "live"),
+    ] {
         page.click("#token");
         page.type_text(typed);
         page.press("Enter");

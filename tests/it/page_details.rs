@@ -38,7 +38,7 @@ fn open(slowlane: &Slowlane, width: u32, height: u32) -> Chromium {
 fn it_says_at_once_who_is_throttled_and_by_which_line_of_which_map() {
     let slowlane = slowlane();
     let mut page = open(&slowlane, 390, 844);
-    page.shows("#say", "Nobody is throttled now");
+    page.shows("#say", "No client is throttled now");
     checks(&slowlane, "192.0.2.7", 5);
     page.shows("#say", "Throttled now: source=192.0.2.7");
     page.shows("#say-more", "1/h, burst 1 by source.map:2, for ");
@@ -69,7 +69,7 @@ fn a_page_without_throttled_clients_says_what_to_do_next() {
     proxy.request("GET", "/check", &[("X-Slowlane-Source", "192.0.2.1")], "");
     page.shows("#keys", "No limit is in force: requests are only counted. Next: slowlane advise ACCESS_LOG");
     slowlane.replace("slo.map", "0 rate=unlimited\n3001 burst=9 rate=9/s\n");
-    page.shows("#keys", "Nobody is throttled: all requests are within their limits.");
+    page.shows("#keys", "No client is throttled: all requests are within their limits.");
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn a_proxy_that_reports_no_ends_lets_everybody_pass() {
     eventually("all are inside", || (app.gate.inside() == 40).then_some(()));
     assert_eq!(application(&slowlane, 2001).unwrap()["sees_ends"], false);
     let text = client::get(slowlane.admin, "/api/protect", &[]).body;
-    assert!(text.contains("everything passes, because the proxy does not report the ends"), "{text}");
+    assert!(text.contains("everything passes, because the proxy does not report when"), "{text}");
     app.gate.open();
     for client in &mut clients {
         assert_eq!(client.receive("GET", Instant::now()).unwrap().status, 200);

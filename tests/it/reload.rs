@@ -237,7 +237,7 @@ fn an_edited_config_file_is_told_to_need_an_upgrade_in_the_log_and_on_the_page()
         (reloads == 1.0 && first().contains("`slowlane upgrade`")).then_some(())
     });
     fs::write(&config, before).unwrap();
-    slowlane.process.logged("the config file is again as it was at startup");
+    slowlane.process.logged("the config file has the same contents again as at startup");
 }
 
 #[test]

@@ -374,8 +374,11 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             "--option fair: the simulation does not run this law: add it \
                                               with --law",
         ),
-        (&["--skew", "80%"], "--skew needs several nodes: add --nodes, like --nodes 35"),
-        (&["--nodes", "1", "--rtt", "5ms"], "--rtt needs several nodes: add --nodes, like --nodes 35"),
+        (&["--skew", "80%"], "--skew needs several nodes: set their number, for example with --nodes 35"),
+        (
+            &["--nodes", "1", "--rtt", "5ms"],
+            "--rtt needs several nodes: set their number, for example with --nodes 35",
+        ),
         (
             &["--nodes", "35", "--law", "fair"],
             "fair: several nodes can share only pace, token-bucket and leaky-bucket: choose one of these \

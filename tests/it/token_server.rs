@@ -308,9 +308,9 @@ fn nodes_and_servers_of_another_version_are_told() {
         (
             &b"*2\r\n$4\r\nAUTH\r\n$16\r\n0123456789abcdef\r\n"[..],
             "-ERR this token server has a different version",
-            "it speaks RESP",
+            "the other side speaks RESP",
         ),
-        (b"slowlane-store 99\n", "slowlane-store", "it speaks slowlane-store 99"),
+        (b"slowlane-store 99\n", "slowlane-store", "the other side speaks slowlane-store 99"),
     ] {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -326,5 +326,5 @@ fn nodes_and_servers_of_another_version_are_told() {
     let node = node("one", &format!("slowlane://{}", older.local_addr().unwrap()));
     let (mut stream, _) = older.accept().unwrap();
     stream.write_all(b"-ERR Protocol error: expected an array of bulk strings\r\n").unwrap();
-    eventually("the log tells of it", || (logged(&node, "it speaks RESP") == 1).then_some(()));
+    eventually("the log tells of it", || (logged(&node, "the other side speaks RESP") == 1).then_some(()));
 }

@@ -22,8 +22,8 @@ const POLICY: [(&str, &str); 2] = [
 const TRUSTED: [&str; 4] = ["--trusted", NETWORKS[0], "--trusted", NETWORKS[1]];
 
 /// The note if nothing takes the client's address.
-const BEHIND: &str = "note: behind a CDN or a load balancer, all requests appear to come from its address: \
-                      name its networks with --trusted";
+const BEHIND: &str = "note: behind a CDN or a load balancer, all requests appear to come from that proxy's \
+                      address: name its networks with --trusted";
 
 /// Waits until the proxy asks slowlane. Then clients behind each hop count apart.
 fn counts_apart(shop: SocketAddr) {

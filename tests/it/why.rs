@@ -243,7 +243,7 @@ fn who_cannot_be_asked_is_told_with_a_remedy() {
     // Something else listens there.
     let slowlane = Slowlane::with_policy(POLICY);
     let outcome = refused(&["why", "--admin", &slowlane.http.to_string(), "a=b"]);
-    assert!(outcome.ends_with("does not know this request: is it slowlane?"), "{outcome}");
+    assert!(outcome.ends_with("does not know this request: is that slowlane?"), "{outcome}");
 }
 
 const TOKEN: &str = "0123456789abcdef";

@@ -54,7 +54,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
     let lookup = layout.lookups().iter().find(|lookup| lookup.fields == by_website);
     let kind = layout.kinds().skip(1).find(|&kind| layout.type_fields(kind) == by_website);
     let (Some(lookup), Some(kind)) = (lookup, kind) else {
-        bail!("--protect {website}: [policy] needs a lookup and a type whose only field is `website`")
+        bail!("--protect {website}: [policy] needs a lookup and a type by `website` alone")
     };
     let is_protecting = |id: &SloId| policy.slo(*id).is_some_and(|slo| protects(slo) && !slo.dry_run);
     let ids = || (1..1_000).filter_map(|number| SloId::new(u32::from(kind) * 1_000 + number));
@@ -74,7 +74,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
     let id = match ids().find(is_protecting) {
         Some(id) => id,
         None => {
-            let id = ids().find(|id| policy.slo(*id).is_none()).context("no SLO id for a website is free")?;
+            let id = ids().find(|id| policy.slo(*id).is_none()).context("all website SLO ids are in use")?;
             changes.push(with_line(path(source, Path::new("slo.map")), format!("{id} law=protect"))?);
             id
         }

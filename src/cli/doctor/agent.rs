@@ -9,7 +9,7 @@ use crate::observe::status::{ClusterUse, Crowd, Fault, FaultLine, REQUESTS_MIN, 
 
 const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
 const RELOAD: &str = "reload the proxy, for example with `systemctl reload haproxy`, and send it a request";
-const SEND: &str = "send a request; if it does not arrive, a rule above slowlane's lines answers it";
+const SEND: &str = "send a request; if slowlane does not get it, a rule above slowlane's lines answers it";
 
 /// The status and the metrics of a running daemon.
 pub(super) struct AgentSeen {
@@ -94,7 +94,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         ),
         _ if is_gone => report.wrong(
             "proxy",
-            format!("no proxy is connected any more; requests before that: {requests}"),
+            format!("no proxy is connected any more; requests received earlier: {requests}"),
             ATTACH,
         ),
         _ => report.ok("proxy", format!("requests: {requests} since startup, {rate:.1}/s now")),
@@ -114,7 +114,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
     };
     let arrive: Vec<&str> = needed.filter_map(|rest| rest.strip_suffix("\"} 0")).filter(arrives).collect();
     if requests < REQUESTS_MIN {
-        let text = format!("requests: {requests}, too few to say which fields arrive");
+        let text = format!("requests: {requests}, too few to show which fields arrive");
         report.note("proxy", text, format!("run `slowlane doctor` again after {REQUESTS_MIN} requests"));
     } else if !arrive.is_empty() {
         report.ok("proxy", format!("fields that arrive: {}", arrive.join(", ")));
@@ -122,9 +122,9 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
     if let Some(Crowd { network, addresses, requests, of }) = crowd {
         let addresses = if *addresses == 1 { "1 address" } else { &format!("about {addresses} addresses") };
         let text = format!(
-            "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
+            "{requests} of {of} sampled requests come from {addresses} in {network}: is this network your CDN's?"
         );
-        let fix = "if so, all of the CDN's clients share limits: take each client's address with `slowlane attach ... \
+        let fix = "if it is, all the CDN's clients share limits: take each client's address with `slowlane attach ... \
                    --trusted`, with [http] trusted, or as the manual's page \"Behind a CDN or a load balancer\" shows";
         report.note("proxy", text, fix);
     }
@@ -136,16 +136,16 @@ fn fix(line: &FaultLine) -> &'static str {
     let is_list = line.example.as_deref().is_some_and(|example| example.contains(','));
     match (line.fault, line.field.as_str()) {
         (Fault::Absent, _) => {
-            "send the field, or limit requests without it through another map, like source.map, or through SLO 0"
+            "send the field, or limit requests without the field through another map, like source.map, or through SLO 0"
         }
         (_, "cost") => "send a whole number, like `cost=int(5)`; without a cost, a request counts as 1",
         (_, "announced") => "send an amount, like 250 or 1.5",
         _ if is_list => {
-            "send one address, not a list: [http] trusted takes the client's address from X-Forwarded-For, and the \
-             manual's example \"A CDN in front\" shows how a proxy can do so"
+            "send one address, not a list: [http] trusted takes the client's address from X-Forwarded-For, \
+             and the manual's example \"A CDN in front\" shows how a proxy can send one address"
         }
         _ => {
-            "send the client's address; `slowlane config haproxy` and `slowlane config nginx` print files that do"
+            "send the client's address; `slowlane config haproxy` and `slowlane config nginx` print files that send it"
         }
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
             Health::Wrong,
             "cluster",
             format!("the store has been silent for {since_s} s: {reason}"),
-            "start the store, or correct [cluster] store; until then, each node follows on_silence".into(),
+            "start the store, or correct [cluster] store; until the store answers, each node follows on_silence".into(),
         ),
         None if *other_slos > 0 => report.wrong(
             "cluster",
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(looked(5, 9, 0.5, Some(false)).1, "requests: 5 since startup, 0.5/s now");
         assert_eq!(looked(5, 9, 0.0, Some(true)).1, "requests: 5 since startup, 0.0/s now", "an idle site");
         assert_eq!(looked(5, 9, 0.0, None).1, "requests: 5 since startup, 0.0/s now", "a proxy elsewhere");
-        let gone = "no proxy is connected any more; requests before that: 5";
+        let gone = "no proxy is connected any more; requests received earlier: 5";
         assert_eq!(
             looked(5, 9, 0.0, Some(false)),
             told(false, gone, ATTACH),

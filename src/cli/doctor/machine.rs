@@ -34,8 +34,8 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since slowlane started");
-        let fix = "nothing to do: calendar quotas follow the clock within a second, and a restart corrects \
-                   the other times";
+        let fix = "no action is needed: calendar quotas follow the clock within a second, and a restart \
+                   corrects all other times";
         report.note("clock", text, fix);
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
@@ -49,7 +49,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
         _ => report.note(
             "clock",
             "timedatectl does not say whether the clock is synchronised",
-            "ask your time service, for example with `chronyc tracking`",
+            "query your time service, for example with `chronyc tracking`",
         ),
     }
 }
@@ -59,13 +59,13 @@ pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut Doct
     let used = [&config.spop, &config.http, &config.grpc].into_iter().filter(|of| !of.addresses.is_empty());
     let needed = used.map(|of| of.connections_max).sum::<usize>() + OTHER_FILES;
     let max = seen.metric("process_max_fds");
-    let text = format!("the daemon may open {max} files, and needs {needed} for its connections_max");
+    let text = format!("the daemon may open {max} files, and its connections_max values require {needed}");
     // 0: the daemon reports no limit.
     match max >= needed as f64 || max == 0.0 {
         true => report.ok("files", text),
         false => {
-            let fix = "raise the daemon's hard limit (`LimitNOFILE=` in its unit, or the limit of its container), or \
-                       lower connections_max";
+            let fix = "raise the daemon's hard limit (`LimitNOFILE=` in its systemd unit, or its container's \
+                       limit), or lower connections_max";
             report.wrong("files", text, fix);
         }
     }

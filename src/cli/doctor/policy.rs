@@ -53,7 +53,7 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     if age > RELOAD_MAX && age < Duration::from_millis(read_ms_ago) {
         let text =
             format!("{}: edited {} s ago, but the edit is not in force", path.display(), age.as_secs());
-        let fix = "run `systemctl reload slowlane`; slowlane's log then names the directory that it reads";
+        let fix = "run `systemctl reload slowlane`; slowlane's log then names the policy directory that slowlane reads";
         report.wrong("policy", text, fix);
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
         // This is always a fault: the rights that count here are the daemon's, not this user's.
-        let text = format!("the last edit is not in force: {first}");
+        let text = format!("the last edit of the policy is not in force: {first}");
         report.add(Health::Wrong, "policy", text, CORRECT.into());
     }
     let listed = |is_listed: fn(&SloLine) -> bool| {
@@ -83,7 +83,7 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     for SloLine { id, unit, .. } in status.slos.iter().filter(unsettled) {
         let unit = unit.as_deref().unwrap_or_default();
         let text = format!(
-            "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each request is \
+            "SLO {id} counts {unit}, but no proxy has reported the cost of any request: each request is \
              charged its reservation"
         );
         report.wrong(

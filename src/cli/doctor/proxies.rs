@@ -54,7 +54,7 @@ const KEEP_QUERIES: &str = "with HAProxy 3.3 or later, add `no option abortonclo
 /// nginx's own default for `worker_connections`.
 const WORKER_CONNECTIONS: u64 = 512;
 
-const NAME_IT: &str = "name its main file with --haproxy or --nginx";
+const NAME_IT: &str = "name the proxy's main file with --haproxy or --nginx";
 
 /// With fewer connections, a crawler or a waiting crowd can exhaust an nginx worker: each client takes two.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
@@ -118,7 +118,7 @@ impl ProxyConfig {
                 None => report.ok(kind, format!("{path}: slowlane is queried by {names}")),
                 Some(lacks) if asks || may_be_unattached => {
                     // Behind another proxy, all clients would share that proxy's address.
-                    let fix = format!("if clients connect here directly, {fix}");
+                    let fix = format!("if clients connect to this proxy directly, {fix}");
                     report.note(kind, format!("{path}: {lacks}: {names}"), fix);
                 }
                 Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), &fix),
@@ -134,7 +134,7 @@ impl ProxyConfig {
             report.wrong(kind, text, KEEP_QUERIES);
         }
         if read.sites.is_empty() {
-            report.note(kind, format!("{path}: no frontend or server for HTTP"), NAME_IT);
+            report.note(kind, format!("{path}: there is no HTTP frontend or server"), NAME_IT);
         }
         if !asks {
             return;
@@ -145,9 +145,9 @@ impl ProxyConfig {
             let own = if own.is_empty() { "no address" } else { &own };
             let text = match read.agents.join(", ") {
                 none if none.is_empty() => {
-                    format!("{path}: no server for slowlane, which listens on {own}")
+                    format!("{path}: no server leads to slowlane, which listens on {own}")
                 }
-                agents => format!("{path}: expects slowlane at {agents}, but slowlane listens on {own}"),
+                agents => format!("{path}: slowlane is expected at {agents}, but listens on {own}"),
             };
             report.wrong(
                 kind,

@@ -119,7 +119,7 @@ fn queue(
                     is_reported = true;
                     tracing::error!(
                         suppressed,
-                        "cannot write to the decision log: {error}; lines are dropped until it can be written"
+                        "cannot write to the decision log: {error}; lines are dropped until writing succeeds"
                     );
                 }
             }

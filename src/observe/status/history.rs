@@ -199,7 +199,7 @@ impl Periods {
                 self.list.pop_front();
             }
         }
-        self.list.back_mut().expect("one was added if there was none")
+        self.list.back_mut().expect("a period was added if there was none")
     }
 
     /// Copies of all periods, with the keys that a closed period keeps.

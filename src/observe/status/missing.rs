@@ -227,20 +227,20 @@ impl Look {
             (Fault::Absent, _) => {
                 format!(
                     "{requests} of the last {of} requests carried no {field}, which every limit needs: no \
-                     limit applied to them"
+                     limit applied to these requests"
                 )
             }
             (_, ValueKind::Number) => format!(
-                "{requests} of the last {of} requests carried a {field} that is not a whole number, like \"{like}\": \
-                 each counts as 1"
+                "{requests} of the last {of} requests carried a {field} like \"{like}\", which is not a whole \
+                 number: each of these requests counts as 1"
             ),
             (_, ValueKind::Amount) => format!(
-                "{requests} of the last {of} requests carried an {field} that is not an amount, like \"{like}\": each \
-                 reserves the usual amount"
+                "{requests} of the last {of} requests carried an {field} like \"{like}\", which is not an \
+                 amount: each of these requests reserves the usual amount"
             ),
             (_, ValueKind::Address | ValueKind::Text) => format!(
-                "{requests} of the last {of} requests carried a {field} that is not an address, like \
-                 \"{like}\"; the field is needed by {needed_by}"
+                "{requests} of the last {of} requests carried a {field} like \"{like}\", which is not an \
+                 address; the field is needed by {needed_by}"
             ),
         };
         Some(FaultLine { field, fault, requests, of, example, text })

@@ -62,4 +62,4 @@ impl ProtectedLine {
 }
 
 /// The reason that is shown if an application is not protected.
-pub const NO_ENDS: &str = "the proxy does not report the ends of requests";
+pub const NO_ENDS: &str = "the proxy does not report when requests end";

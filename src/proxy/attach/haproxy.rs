@@ -45,7 +45,7 @@ pub fn attach(
     }
     for kind in ["config", "parent"] {
         if let Some(line) = config.find(&["default-path", kind]) {
-            let reason = "with this `default-path`, slowlane cannot check a copy in another directory";
+            let reason = "with this `default-path`, slowlane cannot check a copy of the file elsewhere";
             return Err(Refused::Odd { place: place(line), reason });
         }
     }
@@ -191,7 +191,7 @@ fn note(words: &[&str]) -> Option<String> {
             if !rule.iter().any(|word| ["if", "unless"].contains(word)) =>
         {
             "any client of this port can choose the address that slowlane counts: add `if { src -f FILE }`, \
-             with the networks of your CDN"
+             where FILE lists the networks of your CDN"
         }
         words if takes_client(words) => "slowlane counts each client by the address that this line provides",
         ["monitor-uri", ..] => "HAProxy answers requests for `monitor-uri` itself, so they are not counted",

@@ -24,8 +24,8 @@ const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 const INSTEAD: &str = "# slowlane: instead of: ";
 
 /// The note if no line takes the client's address from a header.
-const BEHIND: &str = "behind a CDN or a load balancer, all requests appear to come from its address: name \
-                      its networks with --trusted, to take each client's address from X-Forwarded-For";
+const BEHIND: &str = "behind a CDN or a load balancer, all requests appear to come from that proxy's address: \
+                      name its networks with --trusted, to take each client's address from X-Forwarded-For";
 
 /// The reason why `--trusted` is refused.
 const TAKEN: &str = "this line already sets the client's address: leave out --trusted";
@@ -35,7 +35,7 @@ const TAKEN: &str = "this line already sets the client's address: leave out --tr
 pub enum Refused {
     #[error("{0}: slowlane is already attached; --undo removes the lines that attach has written")]
     Attached(String),
-    #[error("{0}: slowlane is already attached by hand: keep its lines, or remove them first")]
+    #[error("{0}: slowlane is already attached by hand: keep slowlane's lines, or remove them first")]
     ByHand(String),
     #[error("there is no {kind} {name:?}, only {}", joined(.found))]
     NoSuch { kind: &'static str, name: String, found: Vec<String> },

@@ -132,7 +132,7 @@ fn logged<'f>(
             for off in inner.iter().filter(|placed| is_off(placed)) {
                 let Range { start: at, end: until } = off.directive.place;
                 if off.text()[at..until].contains('\n') {
-                    return Err(off.refuse("write this on one line, or add the log of ends by hand"));
+                    return Err(off.refuse("put this directive on one line, or log request ends by hand"));
                 }
                 blocks.push((off.path, Block { at, until, lines: vec![line.clone()] }));
             }
@@ -267,7 +267,7 @@ fn effect(
     let is_returned = |codes: &[&str]| codes.iter().any(|code| returned.contains(*code));
     Ok(Some(match (level, words) {
         (Nesting::Http, ["auth_request", to]) if *to != "off" => {
-            return Err("slowlane's auth_request would replace this one in the server");
+            return Err("in a server, slowlane's auth_request would replace this directive");
         }
         (Nesting::Server, ["auth_request", ..]) => {
             return Err("this server has an auth_request of its own, and nginx allows only one in a block");
@@ -275,12 +275,12 @@ fn effect(
         (_, ["satisfy", "any"]) if level == Nesting::Http || !is_exempt => {
             return Err(
                 "with `satisfy any`, a pass from slowlane would let clients in without their password: add \
-                 `auth_request off;` to that location, or use `satisfy all`",
+                 `auth_request off;` to each location with `satisfy any`, or use `satisfy all`",
             );
         }
         (Nesting::Http | Nesting::Server, [name, ..]) if name.starts_with("rewrite_by_lua") => {
             return Err(
-                "nginx would run this for slowlane's query, too: move this directive into the locations that need it",
+                "nginx would run this directive for slowlane's queries, too: move it into the locations that need it",
             );
         }
         (_, [name, "on"]) if name.ends_with("_intercept_errors") => {

@@ -266,7 +266,7 @@ impl<'f> Pieces<'f> {
     }
 
     fn at(&self, part: &str) -> usize {
-        self.lines.iter().position(|line| line.trim_start().starts_with(part)).expect("a shipped file has it")
+        self.lines.iter().position(|line| line.trim_start().starts_with(part)).expect("the file has the part")
     }
 
     /// All lines as one text, in which comments name the place for each group of lines.

@@ -79,7 +79,7 @@ pub struct File {
 /// The reason why a configuration cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unprintable {
-    #[error("{0:?}: expected one word of letters, digits and {PUNCTUATION}, for a proxy's configuration")]
+    #[error("{0:?}: expected one word of letters, digits and {PUNCTUATION}, to fit a proxy's configuration")]
     Word(String),
     #[error("{0:?}: expected an address and a port, like {listen}", listen = envoy::LISTEN)]
     Port(String),

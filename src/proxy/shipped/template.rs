@@ -59,7 +59,7 @@ fn rendered(mut template: &str, values: &[&Value]) -> String {
     text + template
 }
 
-const VALID: &str = "a test reads the templates";
+const VALID: &str = "a test parses all templates";
 
 fn value<'v>(name: &str, values: &[&'v Value]) -> &'v Value {
     match values {

@@ -151,11 +151,11 @@ async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(St
                 drop(unread.split_to(length));
                 return Ok((stream, unread));
             }
-            HelloStatus::WRONG_NAME => "it has a different name: see its `localpeer`".into(),
+            HelloStatus::WRONG_NAME => "the proxy has a different name: see the proxy's `localpeer`".into(),
             HelloStatus::UNKNOWN_PEER => {
-                "it knows no peer with slowlane's name: see its `peers` section".into()
+                "the proxy knows no peer with slowlane's name: see the proxy's `peers` section".into()
             }
-            HelloStatus(status) => format!("it answered with status {status}"),
+            HelloStatus(status) => format!("the proxy answered with status {status}"),
         };
         return Err(io::Error::other(refused));
     }

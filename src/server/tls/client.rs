@@ -33,7 +33,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     let provider = Arc::new(default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .expect("the provider knows both versions");
+        .expect("the provider supports both TLS versions");
     let builder = match trust {
         Trust::System => {
             let mut system = RootCertStore::empty();

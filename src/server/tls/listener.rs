@@ -196,17 +196,17 @@ pub(crate) struct TlsError {
 
 #[derive(Debug, Error)]
 enum FileError {
-    #[error("{0}; slowlane must be able to read it")]
+    #[error("{0}; slowlane must be able to read the file")]
     Unreadable(io::Error),
     #[error("expected a file of at most {} KiB", FILE_BYTES_MAX >> 10)]
     NoFile,
     #[error("expected PEM, but a line is damaged")]
     NoPem,
-    #[error("it has no certificate; expected PEM that begins with -----BEGIN CERTIFICATE-----")]
+    #[error("the file has no certificate; expected PEM that begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate,
     #[error("the certificate cannot be used: {0}")]
     Certificate(String),
-    #[error("it has no private key; expected PEM like -----BEGIN PRIVATE KEY-----")]
+    #[error("the file has no private key; expected PEM like -----BEGIN PRIVATE KEY-----")]
     NoKey,
     #[error(
         "the key is encrypted, and slowlane cannot ask for its passphrase; use `openssl pkey` to write the \
@@ -217,7 +217,7 @@ enum FileError {
     Key,
     #[error("the key does not belong to the certificate in {}", .0.display())]
     Mismatch(PathBuf),
-    #[error("it has no certificate; expected the certificates of the CAs to trust")]
+    #[error("the file has no certificate; expected the certificates of the CAs to trust")]
     NoAuthority,
 }
 

@@ -110,7 +110,7 @@ fn a_file_that_cannot_be_said_is_code_1() {
         nothing.out
     );
     for (text, problem) in [
-        ("server {\n  listen 80;\n}\n", "-: it has no rate limits"),
+        ("server {\n  listen 80;\n}\n", "-: there are no rate limits to import"),
         ("a text\n", "-: cannot tell which program this configuration is for: name the program with --from"),
         ("http {\n  limit_req zone=a;\n", "-: line 3: cannot be read as nginx configuration"),
         ("descriptors: [\n", "-: line 2: while parsing a node, did not find expected node content"),
@@ -152,7 +152,7 @@ fn files_are_read_with_those_that_they_include_and_folders_too() {
     for part in [
         "\na.example 3001\n".to_owned(),
         format!("# {shown}/conf.d/a.conf:3: limit_req zone=a;"),
-        format!("{shown}/conf.d/a.conf:4: limit_rate 5k;: it limits bytes per second, not requests"),
+        format!("{shown}/conf.d/a.conf:4: limit_rate 5k;: bytes per second are limited, not requests"),
         format!("{shown}/conf.d/b.conf:2: content_by_lua_block: Lua code is not read"),
         "nginx.conf:4: include gone;: an included file cannot be read".to_owned(),
         "nginx.conf:5: include /dev/zero;: an included file cannot be read".to_owned(),

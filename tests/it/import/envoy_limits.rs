@@ -524,14 +524,14 @@ fn files_that_the_service_refuses_are_named() {
         (
             "no name to replace",
             format!("{one}  rate_limit: {{replaces: [{{name: }}], unit: day, requests_per_unit: 5}}\n"),
-            "line 5: it names no rule, or the rule itself",
+            "line 5: an entry names its own rule or none",
         ),
         (
             "its own name",
             format!(
                 "{one}  rate_limit: {{name: s, replaces: [{{name: s}}], unit: day, requests_per_unit: 5}}\n"
             ),
-            "line 5: it names no rule, or the rule itself",
+            "line 5: an entry names its own rule or none",
         ),
         (
             "no limit with a unit",

@@ -91,7 +91,7 @@ fn connections_of_nginx_are_requests_in_flight() {
     );
     assert_eq!(slos(&one), ["3001 burst=1 rate=1/s law=concurrency"]);
     assert_eq!(file(&one, "path-prefix.map"), "/download/ 3001\n");
-    has_note(&one, "the proxy reports the end");
+    has_note(&one, "the proxy reports when each request ends");
     let two = imported(
         "limit_conn_zone $binary_remote_addr zone=perip:10m;\nlimit_conn_zone $server_name zone=perserver:10m;\nserver {\n \
          limit_conn perip 10;\n limit_conn perserver 100;\n}\n",
@@ -161,8 +161,8 @@ fn what_nginx_alone_can_say_is_listed_with_its_line() {
         omissions,
         [
             (1, "slowlane has no field for $cookie_user"),
-            (5, "its zone \"c\" is not imported"),
-            (6, "only locations that match a path or a prefix become lines of a map"),
+            (5, "the zone \"c\" is not imported"),
+            (6, "only locations that match a path or a prefix can be imported"),
             (8, "the name *.example needs a map of websites with match = \"end\" or \"reg\""),
         ]
     );
@@ -296,7 +296,7 @@ fn what_haproxy_alone_can_say_is_listed_with_its_line() {
         omissions,
         [
             (4, "slowlane does not count sc0_get_gpc0"),
-            (5, "only rules that refuse become limits"),
+            (5, "only rules that refuse requests can be imported as limits"),
             (12, "expected one counter in the condition, without `!`"),
             (13, "slowlane does not count sc_http_req_rate(1),sub"),
         ]

@@ -174,7 +174,10 @@ fn long_names_and_many_networks_are_cut() {
     let networks: String = (0..40_000).map(|n| format!(" 10.{}.{}.1", n / 256, n % 256)).collect();
     let rule = format!("http-request deny if {{ sc_http_req_rate(0) gt 9 }} !{{ src{networks} }}\n");
     let written = import(&format!("{head}{rule}"), None).unwrap();
-    assert_eq!((written.files.len(), &*written.omissions[0].reason), (0, "it has more than 999 networks"));
+    assert_eq!(
+        (written.files.len(), &*written.omissions[0].reason),
+        (0, "the rule has more than 999 networks")
+    );
 }
 
 /// Each of these makes more work than its bytes, unless something ends it.

@@ -102,7 +102,7 @@ fn an_address_with_https_needs_the_authority() {
     let missing = daemon.asked("https://", &["--ca", "missing.pem"]).problems;
     assert_eq!(
         missing,
-        ["missing.pem: No such file or directory (os error 2); slowlane must be able to read it"]
+        ["missing.pem: No such file or directory (os error 2); slowlane must be able to read the file"]
     );
     let unix = ran(&["block", "list", "--admin", "unix:/run/x", "--ca", &ca]).problems;
     assert_eq!(unix, ["unix:/run/x cannot use TLS: name a TCP address with --admin"]);

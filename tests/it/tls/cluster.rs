@@ -142,9 +142,9 @@ fn a_node_whose_files_cannot_be_used_does_not_start() {
     let other = Authority::new("others").pair("other").key;
     let store = "[cluster]\nstore = \"rediss://127.0.0.1:1\"\n";
     for (lines, expected) in [
-        ("ca = \"missing.pem\"\n".to_owned(), ":3: [cluster] {folder}missing.pem: No such file or directory (os error 2); slowlane must be able to read it".to_owned()),
-        (Pair { key: own.cert.clone(), ..own.clone() }.lines(), format!(":3: [cluster] {}: it has no private key; expected PEM like -----BEGIN PRIVATE KEY-----", own.cert.display())),
-        (Pair { key: other.clone(), ..own.clone() }.lines(), format!(":4: [cluster] {}: No such file or directory (os error 2); slowlane must be able to read it", other.display())),
+        ("ca = \"missing.pem\"\n".to_owned(), ":3: [cluster] {folder}missing.pem: No such file or directory (os error 2); slowlane must be able to read the file".to_owned()),
+        (Pair { key: own.cert.clone(), ..own.clone() }.lines(), format!(":3: [cluster] {}: the file has no private key; expected PEM like -----BEGIN PRIVATE KEY-----", own.cert.display())),
+        (Pair { key: other.clone(), ..own.clone() }.lines(), format!(":4: [cluster] {}: No such file or directory (os error 2); slowlane must be able to read the file", other.display())),
     ] {
         fs::write(&path, format!("{store}{lines}")).unwrap();
         let checked = ran(&["check", "--config", path.to_str().unwrap()]);

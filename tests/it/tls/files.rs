@@ -176,20 +176,20 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
     let missing = folder.path().join("missing.pem");
     let good_cert = good.cert.display();
     for (cert, key, ca, line, expected) in [
-        (&missing, &good.key, None, 2, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".to_owned()),
-        (&empty, &good.key, None, 2, format!("empty.pem: it has no certificate; {pem}")),
-        (&good.key, &good.key, None, 2, format!("{}: it has no certificate; {pem}", good.key.display())),
+        (&missing, &good.key, None, 2, "missing.pem: No such file or directory (os error 2); slowlane must be able to read the file".to_owned()),
+        (&empty, &good.key, None, 2, format!("empty.pem: the file has no certificate; {pem}")),
+        (&good.key, &good.key, None, 2, format!("{}: the file has no certificate; {pem}", good.key.display())),
         (&damaged, &good.key, None, 2, "damaged.pem: expected PEM, but a line is damaged".into()),
         (&no_der, &good.key, None, 2, "no-der.pem: the certificate cannot be used: ".into()),
         (&long, &good.key, None, 2, "long.pem: expected a file of at most 1024 KiB".into()),
         (&folder.path().to_owned(), &good.key, None, 2, ": expected a file of at most 1024 KiB".into()),
-        (&good.cert, &empty, None, 3, "empty.pem: it has no private key; expected PEM like -----BEGIN PRIVATE KEY-----".into()),
+        (&good.cert, &empty, None, 3, "empty.pem: the file has no private key; expected PEM like -----BEGIN PRIVATE KEY-----".into()),
         (&good.cert, &bad_key, None, 3, "bad.key: the key cannot be used; expected RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519".into()),
         (&good.cert, &pkcs8, None, 3, format!("pkcs8.key: {encrypted}")),
         (&good.cert, &traditional, None, 3, format!("traditional.key: {encrypted}")),
         (&good.cert, &foreign.key, None, 3, format!("{}: the key does not belong to the certificate in {good_cert}", foreign.key.display())),
-        (&good.cert, &good.key, Some(&empty), 4, "empty.pem: it has no certificate; expected the certificates of the CAs to trust".into()),
-        (&good.cert, &good.key, Some(&missing), 4, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".into()),
+        (&good.cert, &good.key, Some(&empty), 4, "empty.pem: the file has no certificate; expected the certificates of the CAs to trust".into()),
+        (&good.cert, &good.key, Some(&missing), 4, "missing.pem: No such file or directory (os error 2); slowlane must be able to read the file".into()),
     ] {
         let (code, outcome) = outcome(folder.path(), cert, key, ca.map(|path: &std::path::PathBuf| path.as_path()));
         let outcome = outcome.replace(&folder.path().display().to_string(), "");
@@ -214,10 +214,10 @@ fn half_of_a_pair_is_a_mistake() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("slowlane.toml");
     for (text, expected) in [
-        ("[spop.tls]\ncert = \"a.pem\"\n", ":2: [spop.tls] has cert but no key: name both"),
-        ("[http.tls]\nkey = \"a.key\"\n", ":2: [http.tls] has key but no cert: name both"),
-        ("[admin.tls]\nclient_ca = \"a.pem\"\n", ":2: [admin.tls] has client_ca but no cert: name both"),
-        ("[cluster]\ncert = \"a.pem\"\n", ":2: [cluster] has cert but no key: name both"),
+        ("[spop.tls]\ncert = \"a.pem\"\n", ":2: [spop.tls] has cert but no key: set both"),
+        ("[http.tls]\nkey = \"a.key\"\n", ":2: [http.tls] has key but no cert: set both"),
+        ("[admin.tls]\nclient_ca = \"a.pem\"\n", ":2: [admin.tls] has client_ca but no cert: set both"),
+        ("[cluster]\ncert = \"a.pem\"\n", ":2: [cluster] has cert but no key: set both"),
         (
             "[http.tls]\ncertificate = \"a.pem\"\n",
             ":2: unknown field `certificate`, expected one of `cert`, `key`, `client_ca`",
