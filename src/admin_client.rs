@@ -1,4 +1,4 @@
-//! The client with which commands query a running daemon, over HTTP at its admin address.
+//! The HTTP client with which commands query a running daemon at the daemon's admin address.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum length of an answer kept in memory: several times the length of the longest status snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// A refusal is read and shown up to about this length.
+/// The approximate number of bytes of a refusal that are read and shown.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// The admin path for the history of the last `span`.
@@ -60,7 +60,7 @@ pub(crate) struct AdminQuestion {
 #[error("slowlane at {0} requires a token: use --token-file or --config")]
 pub(crate) struct Closed(Address);
 
-/// A hint for error messages: the address to use if the listener has TLS. Unix sockets never have TLS.
+/// A hint for error messages, with the address to use if the listener has TLS. Unix sockets never have TLS.
 fn over_tls(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!(" With [admin.tls], use https://{address}"),
@@ -107,7 +107,7 @@ impl AdminClient {
         Ok(answer.0)
     }
 
-    /// Sends a request, and writes the answer to `out` as it arrives. Returns the number of bytes.
+    /// Sends a request, and writes the answer to `out` as it arrives. Returns the number of bytes written.
     pub(crate) fn ask(&self, question: AdminQuestion, out: &mut impl Write) -> anyhow::Result<u64> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;

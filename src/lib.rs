@@ -1,4 +1,4 @@
-//! slowlane tells HAProxy, nginx and Envoy, for every request: pass, wait N ms, or 429.
+//! slowlane gives HAProxy, nginx and Envoy a verdict on every request: pass, wait N ms, or 429.
 //!
 //! The diagram shows the path of a request. Over SPOP, up to 32 requests from one read form a batch; over HTTP and
 //! gRPC, in replay and in simulations, each request is a batch of its own.
@@ -27,7 +27,7 @@
 //! `policy/classify.rs` (the batch, the SLO and the key), `policy/plan.rs`, `throttle/decide.rs`, `table/store.rs`,
 //! `law/gcra.rs` (the arithmetic of the default law) and `base/ruling.rs` (the answer).
 //!
-//! The crates, highest first. Cargo refuses an import from a crate above:
+//! The crates, highest first. Cargo refuses an import from a higher crate:
 //!
 //! ```text
 //!  slowlane        the daemon and its commands: what follows below
@@ -36,7 +36,7 @@
 //!  spop, grpc      SPOP and HAProxy's peers protocol as values, and Envoy's services
 //! ```
 //!
-//! The modules of this crate, highest first. A file names only its own module and those below it:
+//! The modules of this crate, highest first. A file names only its own module and lower modules:
 //!
 //! ```text
 //!  main, cli  one file per command                top, demo  the status as text, the demonstration
@@ -51,8 +51,8 @@
 //!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
 //!
-//! The core deliberately has no clocks, sockets, tasks, logs, metrics, or locks that outlive a call. The moment and the
-//! random numbers are read at the edge and handed down, so every test of the core is arithmetic.
+//! The core deliberately has no clocks, sockets, tasks, logs, metrics, or locks that outlive a call. The time and the
+//! random numbers are read at the edge and passed down, so every test of the core is arithmetic.
 //! [`slowlane_core::throttle::Throttle::decide`] cannot fail.
 
 #![warn(

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use slowlane_core::base::shown;
 use slowlane_core::cluster::{Due, Response};
 
-/// The greeting of each side: its last digits are the version. The first version was RESP, the protocol of Redis.
+/// The greeting that each side sends; its last digits are the version. Version 01 was RESP, the protocol of Redis.
 pub const HELLO: &str = "slowlane-store 03\n";
 
 /// The common prefix of the greetings of all versions.
@@ -59,7 +59,7 @@ pub enum Refusal {
     Numbers,
 }
 
-/// The reason why the exchange with the other side fails.
+/// Why the exchange with the other side failed.
 #[derive(Debug, Error)]
 pub enum ProtocolError {
     #[error(transparent)]
@@ -94,7 +94,7 @@ pub async fn greet(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
 /// Reads the greeting of the other side.
 ///
 /// # Errors
-/// The stream fails, or the other side is not slowlane or has a different version.
+/// The stream fails, or the other side is not slowlane or runs a different version.
 pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ProtocolError> {
     let mut hello = [0; HELLO.len()];
     stream.read_exact(&mut hello).await?;
@@ -140,7 +140,7 @@ pub async fn read<T: DeserializeOwned>(
     if length > bytes_max {
         return Err(ProtocolError::TooLong(length));
     }
-    // Memory grows with the bytes received, not with the announced length.
+    // Memory grows with the bytes received, so an announced length alone reserves none.
     let mut bytes = Vec::new();
     if stream.take(length as u64).read_to_end(&mut bytes).await? < length {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

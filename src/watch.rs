@@ -1,6 +1,6 @@
-//! The hot reload: an edited policy replaces the old one, unless it has an error.
+//! The hot reload: an edited policy replaces the current policy, unless the edited policy has an error.
 //!
-//! [`debounce`] decides when to read: a half-written file must not come into force.
+//! [`debounce`] decides when to read, so that a half-written file never comes into force.
 
 mod debounce;
 mod events;
@@ -30,7 +30,7 @@ use slowlane_core::throttle::Throttle;
 /// Events that arrive within this time cause one check.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// The maximum number of attempts, at startup and on SIGHUP, to read a policy that is edited at the same time.
+/// The maximum number of attempts, at startup and on SIGHUP, to read a policy that is being edited.
 const READINGS_MAX: u32 = 5;
 
 /// A policy directory and its layout.
@@ -38,12 +38,12 @@ const READINGS_MAX: u32 = 5;
 pub(crate) struct Source {
     pub dir: PathBuf,
     pub layout: Layout,
-    /// The longest hold. Longer delays are limited to it, so they cause a warning.
+    /// The longest hold. Longer delays are cut to this limit, so they cause a warning.
     pub hold_max: Duration,
-    /// The secret of the keys in every policy that is read, so that a reload keeps all keys.
+    /// The key secret for every policy that is read, so that a reload keeps all keys.
     pub key_secret: KeySecret,
-    /// The interval at which a node of a cluster talks to its store, for warnings about SLOs that cannot be shared
-    /// well. `None` if this slowlane is not in a cluster.
+    /// How often a node of a cluster talks to its store, for warnings about SLOs that cannot be shared well. `None` if
+    /// this slowlane is not in a cluster.
     pub period: Option<Duration>,
     /// Whether HAProxy enforces limits by itself, as a peer.
     pub has_peers: bool,
@@ -68,8 +68,8 @@ impl Source {
         Policy::examine(&self.dir, &self.layout, read)
     }
 
-    /// Reads the policy at startup. Also returns the metadata that the files had before they were read. If the files
-    /// change during every attempt, the last reading is used, because there is no previous policy.
+    /// Reads the policy at startup. Also returns the files' metadata from before the reading. If the files change
+    /// during every attempt, the policy of the last attempt is used, because there is no previous policy.
     pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, PolicyErrors>) {
         let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
         whole.unwrap_or_else(|| (self.fingerprint(), self.read()))
@@ -101,8 +101,8 @@ impl Source {
 
     /// The directories to watch for edits of the files.
     ///
-    /// A rename replaces a file, or a symbolic link to it, without an event for the file itself. The event comes from
-    /// the directory that holds the name.
+    /// A rename replaces a file, or a symbolic link to it, without an event for the file itself. Only the directory
+    /// that holds the name reports an event.
     fn watched(&self) -> BTreeSet<PathBuf> {
         let mut dirs = BTreeSet::from([self.dir.clone()]);
         for path in self.layout.files(&self.dir).into_iter().chain([self.dir.clone()]) {
@@ -141,8 +141,8 @@ impl Reload {
 
 /// Starts the thread that reads the source again after each edit.
 ///
-/// The thread is separate, so that no request waits for a map of a million lines. `seen` is the fingerprint of the
-/// source, taken before it was last read.
+/// The thread is separate, so that no request waits while a map of a million lines is read. `seen` is the fingerprint
+/// of the source, taken before it was last read.
 pub(crate) fn start(
     source: Source,
     seen: Fingerprint,
@@ -182,7 +182,7 @@ struct Reloader {
 
 impl Reloader {
     fn run(&mut self, wakes: &Receiver<Wake>, watch: &mut Watch) {
-        // The first check also finds an edit between the first reading and the start of this watch.
+        // The first check also finds an edit made between the first reading and the start of this watch.
         loop {
             watch.look_at(self.source.watched());
             let found = self.source.fingerprint();
@@ -223,7 +223,7 @@ impl Reloader {
         }
     }
 
-    /// Reads the policy, and puts it in force or rejects it. If files change in the meantime, the result is not used.
+    /// Reads the policy, and puts it in force or rejects it. If files change in the meantime, the result is discarded.
     fn read(&mut self, found: Fingerprint, force: bool) {
         let is_asked = self.debounce.is_asked;
         if is_asked {

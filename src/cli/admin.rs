@@ -1,4 +1,4 @@
-//! The arguments that name a running daemon, and the printing of the daemon's answers.
+//! The arguments that name a running daemon, and functions that print the daemon's answers.
 
 use std::io;
 use std::path::PathBuf;

@@ -117,7 +117,7 @@ struct Attaching {
     trusted: Vec<Network>,
     /// The address for nginx's reports of ends, and any change needed in slowlane's config. `None` without `--protect`.
     ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
-    /// The changes to slowlane's files, followed by those to the proxy's files.
+    /// The changes to slowlane's files, followed by the changes to the proxy's files.
     changes: Vec<FileChange>,
     notes: Vec<String>,
 }
@@ -196,7 +196,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
     let files = NginxFiles::read(&[&main], &beside, read, list);
     if common.undo {
-        // The undo also cleans files that are no longer included, and works even if the configuration is no longer
+        // `--undo` also cleans files that are no longer included, and works even if the configuration is no longer
         // valid.
         let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
@@ -269,7 +269,7 @@ pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// The error if nothing was written. Prints the lines to paste, if the operator can still add them by hand.
+/// The error to return if nothing was written. Prints the lines to paste, if the operator can still add them by hand.
 fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
     let refusal = format!("{}: nothing was written: {refused}", config.display());
     if !refused.is_for_hands() {

@@ -187,7 +187,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         dir.map_or(Ok(()), |dir| write_all(&files[1..], &dir))?;
         return say(&haproxy::Pieces::of(&files[0]).to_paste());
     }
-    // HAProxy does not read the maps: they are examples, so only --file prints them.
+    // HAProxy does not read the maps, which are examples, so only --file prints them.
     if file.is_some() {
         files.extend(haproxy::maps());
     }
@@ -261,7 +261,7 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     say(&envoy::text(delivery, &places, (ends, ends_tls))?)
 }
 
-/// The keys whose limits HAProxy can enforce: one for each lookup that has a map, in order, and if SLO 0 has a rate, a
+/// The keys whose limits HAProxy can enforce: one for each lookup that has a map, in order, and, if SLO 0 has a rate, a
 /// key without fields. If there are no such keys, the key in the shipped files is used.
 fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     let mut keys: Vec<Paced> = Vec::new();
@@ -300,7 +300,7 @@ fn spoken<'a>(
     Ok(is_spoken.then(|| ProxyTls { name: typed.unwrap_or(NAME), has_certificate }))
 }
 
-/// The first address of a list. The proxy needs only one.
+/// The first address of a list. The proxy needs only one address.
 fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Address> {
     let expected = || anyhow!("[{section}] listen is empty: name an address with --{section}");
     let first = addresses.first().ok_or_else(expected)?;

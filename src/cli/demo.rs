@@ -31,7 +31,7 @@ pub(super) fn demo(typed: DemoArguments) -> anyhow::Result<()> {
     demo.run(&mut stdout(), stdout().is_terminal())
 }
 
-/// The given HAProxy, else the HAProxy on the PATH, or the reason why there is none.
+/// The given HAProxy, else the HAProxy on the PATH, else the reason why there is none.
 fn program(typed: Option<PathBuf>) -> anyhow::Result<Result<(PathBuf, Version), String>> {
     Ok(match typed {
         Some(file) if file.as_os_str() == "none" => Err("without HAProxy".to_owned()),

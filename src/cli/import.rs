@@ -46,7 +46,7 @@ pub(super) fn import(typed: ImportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The named files. A folder stands for its files with one ending: the first in the list below that any of them has.
+/// The named files. A folder stands for its files with one ending: the first ending below that any file has.
 fn named(files: &[PathBuf]) -> Vec<PathBuf> {
     let endings = ["cfg", "conf", "yaml", "yml"];
     let of = |path: &PathBuf| {

@@ -30,7 +30,7 @@ const FRAME_BYTES_MAX: u32 = 16_380;
 /// The maximum number of bytes of another program's text to show.
 const SHOWN_BYTES_MAX: usize = 60;
 
-/// A question for the values of a FastCGI application: version 1, FCGI_GET_VALUES (FastCGI specification, section 4.1).
+/// A query for the values of a FastCGI application: version 1, FCGI_GET_VALUES (FastCGI specification, section 4.1).
 const FASTCGI_VALUES: &[u8] = &[1, 9, 0, 0, 0, 0, 0, 0];
 
 /// The first bytes of the answer: version 1, FCGI_GET_VALUES_RESULT.
@@ -42,13 +42,13 @@ pub(super) struct Taken {
     pub(super) fix: String,
 }
 
-/// Probes the address of a listener. Returns `None` if slowlane answers, or if TLS hides which program does.
+/// Probes the address of a listener. Returns `None` if slowlane answers, or if TLS hides which program answers.
 ///
 /// # Errors
 /// No program accepts a connection at the address.
 pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Taken>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    // The protocol of the listener comes first: slowlane would log a query in another protocol as an error.
+    // The protocol of the listener is tried first, because slowlane would log a query in another protocol as an error.
     let tried = if listen.section == "spop" { [SPOP, HTTP, FASTCGI] } else { [HTTP, SPOP, FASTCGI] };
     let found = runtime.block_on(async {
         timeout(PATIENCE, Stream::connect(address)).await??;
@@ -61,7 +61,7 @@ pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Tak
     }))
 }
 
-/// Describes the program at an address. `None` if it is slowlane, and speaks the first protocol.
+/// Describes the program at an address. `None` if the program is slowlane and speaks the first protocol.
 async fn foreign(address: &Address, tried: &[Protocol]) -> Option<String> {
     let (belongs, mut said) = (tried[0].name, Vec::new());
     for protocol in tried {

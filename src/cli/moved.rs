@@ -18,7 +18,7 @@ pub(super) fn to(words: &[impl AsRef<OsStr>]) -> Option<String> {
     Some(format!("`slowlane {new}`; see `slowlane {new} --help`"))
 }
 
-/// Where to find a command of the checker, which packages of slowlane do not contain.
+/// Where to find a command of the checker, a program that slowlane's packages do not contain.
 fn apart(suite: &str) -> String {
     format!(
         "`slowlane-check {suite}`, a separate program: to install it from slowlane's sources, run `cargo \

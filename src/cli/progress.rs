@@ -1,4 +1,4 @@
-//! The progress of a long command, in one line on a terminal.
+//! The progress of a long command, shown in one line on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -59,7 +59,7 @@ pub(super) struct ReplayArguments {
     json: bool,
 }
 
-/// The words that `--format` accepts in place of a format: proxies, and `json`.
+/// The words that `--format` accepts in place of a format: the names of proxies, and `json`.
 const PROXIES: [&str; 7] = ["haproxy", "nginx", "apache", "caddy", "traefik", "envoy", "json"];
 
 /// The value of `--format`.

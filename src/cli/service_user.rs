@@ -1,4 +1,4 @@
-//! The user of the installed service, and the files that it cannot read.
+//! The user of the installed service, and the files that this user cannot read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf, absolute};
@@ -9,12 +9,12 @@ use crate::config::{Config, ConfigError};
 
 const NAME: &str = "slowlane";
 
-/// A shell script that prints the names of those files, among its arguments, that its user cannot read.
+/// A shell script that takes file names, and prints the names of the files that its user cannot read.
 const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; done"#;
 
-/// The files of the service's config that the user of the service cannot read.
+/// The files of the service's config that the service's user cannot read.
 ///
-/// Only root can check as another user. For other users, and for other configs, the list is empty.
+/// Only root can check as another user. For all other users, and for other configs, the list is empty.
 pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
     let folder = Path::new(OF_SERVICE).parent().expect("the service's config is in a directory");
     let is_there = |path: &PathBuf| path.exists();

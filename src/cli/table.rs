@@ -66,7 +66,7 @@ pub(super) fn table(typed: TableArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The query that makes the daemon forget a request's keys: only the daemon knows the secret for hashing them.
+/// The query that makes the daemon forget a request's keys. Only the daemon knows the secret for hashing keys.
 fn of_fields(words: &[String]) -> anyhow::Result<AdminQuestion> {
     let fields: Result<Vec<FieldArgument>, _> = words.iter().map(|word| word.parse()).collect();
     let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;

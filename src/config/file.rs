@@ -21,7 +21,7 @@ use crate::sync::{StoreTlsFiles, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
 
-/// The sections of the file. A missing key has its value from the shipped file.
+/// The sections of the file. A missing key takes its value from the shipped file.
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sections {
@@ -41,7 +41,7 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
-    /// Applies the flags, which override the file. Relative paths in the file start at its folder, `base`.
+    /// Applies the flags, which override the file. Relative paths in the file are relative to its folder, `base`.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> Sections {
         let Flags { policy, spop, http, grpc, admin, peers, ends, cluster, state } = flags;
         let listens = [
@@ -66,7 +66,7 @@ impl Sections {
         self
     }
 
-    /// The text of a config file with these settings, without the secrets.
+    /// The text of a config file with these settings, but without secrets.
     pub(super) fn shown(&self) -> Result<String, ConfigError> {
         toml::to_string(self).map_err(|error| ConfigError::Unwritable(error.to_string()))
     }
@@ -91,7 +91,7 @@ impl Sections {
     }
 }
 
-// Not a doc comment: clap would show it as the description of a command.
+// Not a doc comment, because clap would show it as the description of a command.
 // Settings from the command line. An empty list, or `None`, leaves the file's setting unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Flags {
@@ -206,7 +206,7 @@ pub(crate) struct TableSection {
     pub size: u32,
     #[serde(deserialize_with = "expire", serialize_with = "written")]
     pub expire: Duration,
-    /// 0 is allowed: laws with auxiliary states then always use their fallback.
+    /// 0 is allowed. Laws with auxiliary states then always use their fallback.
     #[serde(deserialize_with = "within::<0, 1_099_511_627_776, _, _>")]
     pub annex_bytes_max: usize,
 }
@@ -264,8 +264,8 @@ pub(crate) struct ClusterSection {
 }
 
 impl ClusterSection {
-    /// The settings of the cluster; `None` without a store. A token server is its own store by default. `identity` is
-    /// the node's certificate and key.
+    /// The settings of the cluster; `None` if there is no store. A token server is its own store by default. `identity`
+    /// is the node's certificate and key.
     pub(super) fn settings(
         &self,
         identity: Option<(PathBuf, PathBuf)>,

@@ -9,7 +9,7 @@ use crate::config::{ConfigError, Report};
 use crate::server::tls;
 use slowlane_core::base::{Address, Network};
 
-/// The TLS settings of a listener. Without a certificate, it has no TLS.
+/// The TLS settings of a listener. Without a certificate, the listener has no TLS.
 #[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "a TLS section with cert, key and client_ca", deny_unknown_fields)]
 pub(crate) struct Tls {
@@ -29,7 +29,7 @@ pub(crate) struct Listen {
     pub section: &'static str,
     pub addresses: Vec<Address>,
     pub connections_max: usize,
-    /// The networks that may connect over TCP. If the list is empty, all networks may.
+    /// The networks that may connect over TCP. An empty list allows all networks.
     pub allow: Vec<Network>,
     /// The TLS settings of the TCP addresses.
     pub tls: Option<tls::TlsFiles>,
@@ -82,8 +82,8 @@ impl Listen {
     }
 }
 
-/// Reports addresses that two listeners share: the kernel would distribute connections between the two, or give them
-/// all to one.
+/// Reports addresses that two listeners share, because the kernel would distribute connections between the two, or give
+/// them all to one.
 pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, report: Report<'_>) {
     let mut before: Vec<(&'static str, &Address)> = Vec::new();
     for (section, address) in

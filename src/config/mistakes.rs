@@ -1,4 +1,4 @@
-//! All errors in a config file, each with its line, and the settings that remain without the faulty ones.
+//! All errors in a config file, each with its line, and the settings that remain when the faulty settings are removed.
 
 use std::mem;
 use std::sync::LazyLock;
@@ -29,7 +29,7 @@ impl Default for Sections {
     }
 }
 
-/// The settings of a table. Missing keys are as in the shipped file.
+/// The settings of a table. Missing keys take their values from the shipped file.
 fn filled(table: &Spanned<DeTable<'_>>) -> Result<Sections, Error> {
     let mut table = table.clone();
     fill(table.get_mut(), SHIPPED.get_ref());
@@ -53,7 +53,7 @@ pub(super) struct ConfigMistake {
     pub(super) message: String,
 }
 
-/// The settings and the errors in a text. Settings with errors get their defaults; after too many errors, all do.
+/// The settings and the errors in a text. Settings with errors get defaults; after too many errors, all settings do.
 pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<ConfigMistake> = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
     (sections.unwrap_or_default(), mistakes)
 }
 
-/// The line of a key in a section like `spop` or `spop.tls`, if the text has it.
+/// The line of a key in a section like `spop` or `spop.tls`, if the text contains the key.
 pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
     let (table, _) = DeTable::parse_recoverable(text);
     let mut inner = table.get_ref();
@@ -127,7 +127,7 @@ fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bo
     };
     let found = table.iter().find(|(key, value)| is_here(key, value)).map(|(key, _)| key.clone());
     let Some(key) = found else { return false };
-    // If the error may be in the lookups, only they are removed, so that the directory of the policy stays known.
+    // If the error may be in the lookups, only the lookups are removed, so that the policy directory stays known.
     if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
         && inner.remove("lookups").is_some()
     {

@@ -34,7 +34,7 @@ use slowlane_core::base::{Address, HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
-/// The settings and the errors in a text. Files that the text names are not read.
+/// The settings and the errors in the text of a config file. Files that the text names are not read.
 ///
 /// The settings are those that [`slowlane config show`](crate::cli) prints, except that relative paths stay relative.
 /// Each error is one line of text, with the number of the faulty line.
@@ -60,7 +60,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
 /// Settings that only a restart or upgrade changes, including the policy's directory, types and lookups, not its maps.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Config {
-    /// The sections of the file, with the flags applied. The other fields are derived from them.
+    /// The sections of the file, with the flags applied. The other fields are derived from these sections.
     pub sections: Sections,
     pub spop: Listen,
     pub http: Listen,
@@ -75,19 +75,19 @@ pub(crate) struct Config {
     pub table: Sizing,
     /// `None` means the built-in policy.
     pub policy: Option<Source>,
-    /// The secret for the keys. If it is `None`, each start draws a random secret.
+    /// The key secret. If it is `None`, each start generates a random secret.
     pub key_secret: Option<KeySecret>,
     /// `None` if this slowlane is not in a cluster.
     pub cluster: Option<SyncConfig>,
     /// `None` if a restart loses all state.
     pub state: Option<StateFile>,
-    /// `None` if this slowlane is not a store for others.
+    /// `None` if this slowlane is not a store for other nodes.
     pub token_server: Option<Listen>,
     /// The access token of nodes, required if the listener can be reached from other machines.
     pub node_token: Option<Token>,
     /// `None` if no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
-    /// The listeners for log lines over UDP. Without an address, slowlane receives none.
+    /// The listeners for log lines over UDP. Without an address, slowlane receives no log lines.
     pub ends: Listen,
     /// `None` if there are only defaults and flags.
     pub file: Option<ConfigFile>,
@@ -130,7 +130,7 @@ const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
     /// # Errors
-    /// All errors of the file and the flags.
+    /// All errors in the file and in the flags.
     pub(crate) fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigErrors> {
         let (config, errors) = Config::examine(path, flags);
         if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
@@ -184,7 +184,7 @@ impl Config {
         config.chain(policy).chain(secrets).chain(self.tls_files()).collect()
     }
 
-    /// Reads the TLS files. Returns the errors of files that cannot be used, and warnings about the other files.
+    /// Reads the TLS files. Returns errors for files that cannot be used, and warnings about the other files.
     pub(crate) fn check_tls(&self) -> (Vec<ConfigError>, Vec<String>) {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         for listen in self.listens() {
@@ -218,7 +218,7 @@ impl Config {
         placed(self.file.as_ref(), &section.clone(), key, ConfigError::Tls { section, error })
     }
 
-    /// The policy for a command: unlike in the daemon, its keys are the same in every run.
+    /// The policy for a command. Unlike in the daemon, its keys are the same in every run.
     ///
     /// # Errors
     /// The policy has an error.
@@ -227,7 +227,7 @@ impl Config {
         Ok(policy.with_key_secret(self.key_secret.unwrap_or(KeySecret::KNOWN)))
     }
 
-    /// The secret of this run's keys: from the config, from an earlier run, or random.
+    /// The key secret of this run: from the config, from an earlier run, or random.
     ///
     /// # Errors
     /// The system cannot provide random bytes.
@@ -336,7 +336,7 @@ fn placed(file: Option<&ConfigFile>, section: &str, key: &str, error: ConfigErro
     }
 }
 
-/// The settings of the file, or the defaults, with the flags applied; the file's text; and the errors in it.
+/// The settings of the file, or the defaults, with the flags applied; the file's text; and the errors in that text.
 fn written(path: Option<&Path>, flags: Flags) -> (Sections, Option<String>, Vec<ConfigError>) {
     let (sections, text, errors) = path.map_or_else(Default::default, read);
     (sections.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text, errors)

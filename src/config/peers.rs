@@ -36,7 +36,7 @@ pub(crate) struct PeersConfig {
 }
 
 impl PeersConfig {
-    /// `None` without an address to listen on or to connect to.
+    /// `None` if there is no address to listen on or to connect to.
     pub(super) fn new(written: &Peers, report: Report<'_>) -> Option<PeersConfig> {
         let Peers { listen, name, allow, dial, fields, tls } = written;
         let listen = Listen::new("peers", listen, &[], tls, CONNECTIONS_MAX, report);
@@ -63,7 +63,7 @@ fn dialled(text: &str) -> Option<(String, Address)> {
     Some((name.to_owned(), address.parse().ok()?))
 }
 
-/// Whether a name is valid in the handshake of the protocol, where spaces separate words.
+/// Whether a name is valid in the handshake of the protocol, in which spaces separate words.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,4 +1,4 @@
-//! The secrets of a configuration: tokens and the secret of the keys, and the files that hold them.
+//! The secrets of a configuration: tokens and the key secret, and the files that hold these secrets.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub(super) fn guard(
     file: Option<PathBuf>,
     report: Report<'_>,
 ) -> Option<Token> {
-    // An unreadable token is one error; the listener is not also reported for its missing token.
+    // An unreadable token is a single error: the listener is not reported again for lacking a token.
     let is_secret = token.is_some() || file.is_some();
     let open = listen.addresses.iter().find(|address| !address.is_local());
     let token = match (token, file) {
@@ -103,7 +103,7 @@ pub(super) fn key_secret(path: PathBuf) -> Result<KeySecret, ConfigError> {
     secret.map_err(|reason| ConfigError::KeySecretFile { path, reason })
 }
 
-/// Draws a secret of the keys from the system's random bytes.
+/// Generates a key secret from the system's random bytes.
 pub(super) fn draw() -> Result<KeySecret, ConfigError> {
     let mut bytes = [0; 16];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {

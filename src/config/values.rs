@@ -11,7 +11,7 @@ use crate::server::Hosts;
 use crate::sync::StoreUrl;
 use slowlane_core::base::{Kind as VerdictKind, Network, units};
 
-/// A value that passes a test. Otherwise, the error of the test says what is expected.
+/// A value that passes a test, or else the test's error, which says what is expected.
 pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>>(
     deserializer: D,
     test: impl FnOnce(&T) -> Result<(), E>,
@@ -20,12 +20,12 @@ pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>
     test(&value).map(|()| value).map_err(D::Error::custom)
 }
 
-/// Unless the text is fit, returns an error that quotes it.
+/// Returns an error that quotes the text if the text is not fit.
 pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String> {
     if is_fit { Ok(()) } else { Err(format!("{text:?}: expected {expected}")) }
 }
 
-/// A duration above zero: no duration in the config may be zero.
+/// A duration above zero, because no duration in the config may be zero.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = deserializer.deserialize_str(TextVisitor("a duration, like \"60s\""))?;
     match units::duration(&text) {
@@ -72,7 +72,7 @@ pub(super) fn is_secret(store: &Option<StoreUrl>) -> bool {
     store.as_ref().is_some_and(StoreUrl::has_password)
 }
 
-/// The name of a node, which the other nodes show to their operators.
+/// The name under which the other nodes show this node to their operators.
 pub(super) fn node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let is_fit = |name: &String| (1..=64).contains(&name.len()) && !name.chars().any(char::is_control);
     let test = |name: &String| fit(name, is_fit(name), "a name of 1 to 64 bytes, like lb1");
@@ -88,8 +88,8 @@ pub(super) fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Strin
     })
 }
 
-/// A duration of at most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the
-/// past.
+/// A duration of at most 24 days, as in HAProxy: rates use a 32-bit millisecond clock, and half of its range represents
+/// the past.
 pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let expire = duration(deserializer)?;
     if expire > EXPIRE_MAX { Err(D::Error::custom("expected at most 24d")) } else { Ok(expire) }
@@ -98,7 +98,7 @@ pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durat
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
 /// The key or header that fills each field. Envoy sends the names of headers in lower case. A key or header may be
-/// named only once, because it would fill only one of two fields.
+/// named only once, because it can fill only one field.
 pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -112,7 +112,7 @@ pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     })
 }
 
-/// A list of at most a thousand networks: every new connection is compared with each of them.
+/// A list of at most a thousand networks, because every new connection is compared with each of them.
 pub(super) fn allow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
     checked(deserializer, |networks: &Vec<Network>| match networks.len() {
         0..=1_000 => Ok(()),

@@ -5,7 +5,7 @@ use slowlane_core::base::HoldLimits;
 
 /// Warns of listeners that other machines can reach, and that have neither TLS nor a list of networks.
 ///
-/// With a list, the operator trusts the listed networks, and the networks between them and slowlane.
+/// If there is a list, the operator trusts the listed networks, and the networks between them and slowlane.
 pub(super) fn of_plain(listen: &Listen) -> Option<String> {
     let open = listen.addresses.iter().find(|address| !address.is_local())?;
     if listen.tls.is_some() || !listen.allow.is_empty() {

@@ -45,7 +45,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Binds all listeners. None serves yet, so a failed start answers no request.
+    /// Binds all listeners. No listener serves yet, so a failed start answers no request.
     pub(super) fn bind(
         config: &Config,
         inherited: Inherited,

@@ -19,7 +19,7 @@ use slowlane_core::throttle::{KEY_BLOCKS_MAX, Protected};
 /// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
 
-/// The time between two checks that proxies report when requests end.
+/// The time between two checks of whether proxies report the ends of requests.
 const ENDS: Duration = Duration::from_secs(20);
 
 /// Starts the periodic tasks, except the watchdog and the check of certificates, in the caller's runtime. This runtime
@@ -106,7 +106,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Advances the queues of protected applications when no request does, and warns if proxies never report ends.
+/// Advances the queues of protected applications when no request does so, and warns if proxies never report ends.
 fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     let waking = agent.clone();
     every(TICK, "the queues of protect", shutdown, move || waking.throttle.wake_gates(waking.clock.now()));
@@ -114,7 +114,7 @@ fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     every(ENDS, "the check for finished requests", shutdown, move || blind.look(&agent));
 }
 
-/// Makes calendar quotas follow a wall clock that is set: by hand, by a late time service, or after a suspension.
+/// Makes calendar quotas follow a wall clock that is set by hand, by a late time service, or after a suspension.
 fn watch_clock(clock: Clock, shutdown: &Shutdown) {
     each_second("the wall clock check", shutdown, move || {
         if let Some(step) = clock.follow_wall() {
@@ -196,8 +196,8 @@ struct Blind {
 }
 
 impl Blind {
-    /// Warns once about each application that, both now and at the last call, has requests inside but no reports of
-    /// ends. Call this every [`ENDS`].
+    /// Warns once about each application that, both now and at the last call, has requests inside, but no ends
+    /// reported. Call this every [`ENDS`].
     fn look(&mut self, agent: &Agent) {
         let is_blind = |of: &Protected| !of.view.sees_ends && of.view.inside > 0;
         let blind: Vec<Protected> = agent.throttle.protected().into_iter().filter(is_blind).collect();

@@ -124,7 +124,7 @@ impl Signals {
     }
 }
 
-/// A future for commands: it waits for Ctrl-C, Ctrl-\, SIGTERM, or the closing of the terminal.
+/// A future for commands, which waits for Ctrl-C, Ctrl-\, SIGTERM, or the closing of the terminal.
 pub(crate) fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();

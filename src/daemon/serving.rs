@@ -44,7 +44,7 @@ const UPGRADE_REQUESTS_MAX: usize = 1;
 #[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads the addresses"))]
 pub(crate) struct Serving {
     /// The bound addresses for SPOP, the HTTP check and the admin pages. A port of 0 in the config is replaced by the
-    /// real one.
+    /// actual port.
     pub addresses: [Vec<String>; 3],
     /// `None` without a policy directory.
     pub reload: Option<Reload>,

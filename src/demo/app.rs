@@ -22,8 +22,8 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Starts an application that serves up to `workers` requests at a time, each for the time `service`. Other
-    /// requests queue.
+    /// Starts an application that serves up to `workers` requests at a time, each of which takes the time `service`.
+    /// Other requests queue.
     pub(super) async fn start(workers: usize, service: Duration) -> io::Result<App> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -39,7 +39,7 @@ impl App {
         let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let _ = stream.set_nodelay(true);
-                // Errors are ignored: the client notices if its connection is lost.
+                // Errors are ignored, because the client notices if its connection is lost.
                 tokio::spawn(Builder::new().serve_connection(TokioIo::new(stream), answer.clone()));
             }
         });

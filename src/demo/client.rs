@@ -24,7 +24,7 @@ const WEBSITE: &str = "shop.example";
 
 pub(super) const CUSTOMER_PER_S: u32 = 5;
 
-/// The header with the ticket with which a client reports the end of its request to slowlane.
+/// The header that contains the ticket with which a client reports the end of its request to slowlane.
 const TICKET: &str = "x-slowlane-ticket";
 
 /// The pause after a missing or unexpected answer.
@@ -123,7 +123,7 @@ impl Client {
     }
 }
 
-/// A connection to an HTTP server. Dropping this closes the connection.
+/// A connection to an HTTP server. Dropping this value closes the connection.
 struct HttpClient(SendRequest<Empty<Bytes>>);
 
 impl HttpClient {

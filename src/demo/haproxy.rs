@@ -35,7 +35,7 @@ impl HaproxyChild {
         folder: &Path,
     ) -> anyhow::Result<HaproxyChild> {
         let (errors, folder) = (folder.join("haproxy.err"), folder.join("haproxy"));
-        // HAProxy must be given a port, so this finds a free one.
+        // HAProxy must be given a port, so this function finds a free one.
         let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         let agent = Address::Tcp(agent.to_string());
         let (listen, app) = (address.to_string(), app.to_string());
@@ -58,7 +58,7 @@ impl HaproxyChild {
         Ok(haproxy)
     }
 
-    /// One line with the programs, their addresses, and the program that delays requests.
+    /// One line that names the programs, their addresses, and the program that delays requests.
     pub(super) fn note(&self, (version, delivery): (Version, Delivery), agent: SocketAddr) -> String {
         let delays_by = match delivery {
             Delivery::Hold => "slowlane delays requests by answering late",

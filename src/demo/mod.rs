@@ -49,7 +49,7 @@ pub(crate) struct Demo {
     pub slo: DemoSlo,
     /// The number of seconds to print.
     pub seconds: u32,
-    /// Whether the demonstration continues after these seconds, until a signal.
+    /// Whether, after these seconds, the demonstration continues until a signal arrives.
     pub stays: bool,
     /// The HAProxy to start and its version, or the reason why there is none. Without HAProxy, the clients query
     /// slowlane over HTTP themselves, as nginx would.
@@ -64,7 +64,7 @@ pub(crate) const SECONDS_MIN: u32 = 8;
 /// The number of seconds, at the beginning, in which the SLO limits nothing.
 const FREE_S: u32 = 4;
 
-/// The number of seconds from the edit of `slo.map` until the burst is used up and its requests are answered.
+/// The number of seconds from the edit of `slo.map` until the burst is used up and the burst's requests are answered.
 const SETTLE_S: u32 = 2;
 
 /// The options of an SLO that limits nothing here.
@@ -136,7 +136,7 @@ impl Demo {
     }
 
     fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
-        // The first second is left out, because it includes the start.
+        // The first second is left out, because it includes startup.
         let before = Second::mean(&seconds[1..FREE_S as usize]);
         let settled = (FREE_S + SETTLE_S) as usize;
         let after = Second::mean(&seconds[settled..]);
@@ -242,7 +242,7 @@ impl Stage {
     }
 }
 
-/// Replaces the file atomically: a reader sees either the old file or the new one.
+/// Replaces the file atomically, so that a reader sees either the old file or the new one.
 fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
     let new = policy.join("slo.map.new");
     fs::write(&new, format!("0 {FREE}\n{line}\n"))?;

@@ -29,7 +29,7 @@ impl AnswerTally {
         self.0.lock().push(answer);
     }
 
-    /// Sums up the answers since the last call as one second.
+    /// Sums up the answers since the last call as the answers of one second.
     pub(super) fn take(&self) -> Second {
         let answers = take(&mut *self.0.lock());
         let count = |status| answers.iter().filter(|answer| answer.status == Some(status)).count();
@@ -44,7 +44,7 @@ impl AnswerTally {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Second {
     pub(super) crawler_per_s: f64,
-    /// The median time until an answer with 200; 0 if there was no such answer.
+    /// The median time until an answer with status 200; 0 if there was no such answer.
     pub(super) crawler_ms: f64,
     pub(super) customer_per_s: f64,
     pub(super) customer_ms: f64,

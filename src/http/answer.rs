@@ -17,7 +17,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// The value of the header at a moment (RFC 9110, section 5.6.7).
+    /// The value of the `date` header at a given time (RFC 9110, section 5.6.7).
     pub fn at(now: Timestamp) -> Date {
         let since_epoch = now.since_epoch();
         let text = format!("date: {}\r\n", HttpDate::from(UNIX_EPOCH + since_epoch));

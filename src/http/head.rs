@@ -34,7 +34,7 @@ struct Span {
     length: u16,
 }
 
-/// Room for the positions of a head's headers: names and values.
+/// Room for the positions of the names and values of a head's headers.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderSlots(ArrayVec<(Span, Span), HEADERS_MAX>);
 
@@ -57,8 +57,8 @@ pub struct HttpHead<'a> {
 }
 
 impl<'a> HttpHead<'a> {
-    /// The head at the beginning of `bytes`, and the bytes after it; `None` if the head is incomplete. Header names are
-    /// converted to lower case in place, and `room` holds the positions of the headers.
+    /// The head at the beginning of `bytes`, and the bytes after it; returns `None` if the head is incomplete. Header
+    /// names are converted to lower case in place, and `room` holds the positions of the headers.
     ///
     /// ```
     /// use slowlane::http::{HeaderSlots, HttpHead};
@@ -162,7 +162,7 @@ impl<'a> HttpHead<'a> {
 }
 
 impl Span {
-    /// The position of a part within the whole that it is borrowed from. Parts end within [`HEAD_BYTES_MAX`].
+    /// The position of a slice within the head from which it is borrowed. The slice ends within [`HEAD_BYTES_MAX`].
     fn of(part: &[u8], whole: &[u8]) -> Span {
         // An empty value may be borrowed from anywhere.
         if part.is_empty() {
@@ -200,8 +200,8 @@ fn after_authority(target: &[u8]) -> usize {
     length.map_or(target.len(), |length| begin + length)
 }
 
-/// Recognises other protocols by their first bytes: an SPOP frame shorter than 16 MiB begins with a zero byte, a TLS
-/// connection with a handshake record.
+/// Recognises other protocols by their first bytes: an SPOP frame shorter than 16 MiB begins with a zero byte, and a
+/// TLS connection with a handshake record.
 fn refusal(bytes: &[u8]) -> Refusal {
     match bytes {
         [0, ..] => Refusal::Foreign("SPOP"),
@@ -262,7 +262,7 @@ fn chunks(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of the line that states a chunk's size, and that size.
+/// The length of the line that states a chunk's size, and the size itself.
 fn size_line(bytes: &[u8]) -> Option<(usize, u64)> {
     let httparse::Status::Complete((length, size)) = httparse::parse_chunk_size(bytes).ok()? else {
         return None;

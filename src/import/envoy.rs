@@ -1,5 +1,5 @@
-//! Imports the rules of Envoy's rate limit service: each becomes a line in a map of descriptors, so that a descriptor
-//! falls under the same rule as in that service.
+//! Imports the rules of Envoy's rate limit service: each rule becomes a line in a map of descriptors, so that a
+//! descriptor falls under the same rule as in that service.
 //!
 //! ```text
 //! domain: messaging                                        the text of a descriptor
@@ -50,7 +50,7 @@ const READ: &str = "key value rate_limit descriptors shadow_mode quota_mode shar
 pub(super) const RESTART: &str =
     "# Restart slowlane to put these lines in force. [grpc] listen is the address that Envoy queries.\n";
 
-/// The two maps of descriptors and their match methods, for rules whose values are all exact, and for other rules.
+/// The two maps of descriptors and their match methods: for rules whose values are all exact, and for all other rules.
 const MAPS: [(&str, Method); 2] = [("descriptor.map", Method::Str), ("descriptor-reg.map", Method::Reg)];
 
 pub(super) const STORE: &str = "Each slowlane keeps its counts in its own memory instead of Redis. To share \
@@ -63,7 +63,7 @@ const BY_DESCRIPTOR: [&str; 2] = ["domain", "descriptor"];
 /// ids. This many lines fit in the maps, and are imported within a second.
 const TREE_RULES_MAX: usize = 10 * RULES_MAX;
 
-/// The maximum number of fields in all types together. A request has room for more.
+/// The maximum number of fields in all types together. A request has room for more fields.
 const FIELDS_OF_TYPES_MAX: usize = 26;
 
 /// Keys of descriptors whose values slowlane converts, or whose names are those of other fields.

@@ -24,7 +24,7 @@ pub struct ForeignFile {
 /// The maximum number of SLOs for one request.
 const CHAIN_MAX: usize = 3;
 
-/// The comment at the top of a config that is made from rules.
+/// The comment at the top of a config that is generated from rules.
 const RESTART: &str = "# Restart slowlane to put these lines in force. Regenerate the proxy's files with \
                        --config, so that the proxy sends the new fields.\n";
 
@@ -383,7 +383,7 @@ pub(super) fn is_field(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with(['-', '.'])
 }
 
-/// Whether a value can be a part of a key: a blank would end it, `#` would begin a comment, and `+` would divide it.
+/// Whether a value can be a part of a key: a blank would end the key, `#` begin a comment, and `+` divide the key.
 pub(super) fn is_key(value: &str) -> bool {
     let is_plain =
         |letter: char| !letter.is_whitespace() && !['+', char::REPLACEMENT_CHARACTER].contains(&letter);

@@ -103,7 +103,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
             let mut around: Vec<&LimitRule> =
                 refusals.iter().filter(|other| other.section == refusal.section).collect();
             around.retain(|other| other.scopes.iter().any(|outer| covers(outer, scope)));
-            // Of two limits on one counter, the lower limit applies.
+            // If one counter has two limits, the lower limit applies.
             around.sort_by_key(|other| other.most);
             let mut chain: Vec<&LimitRule> = Vec::new();
             for other in around {
@@ -260,7 +260,7 @@ impl<'l> Declared<'l> {
         Ok(LimitRule { section: line.section.clone(), scopes, networks, limit, most })
     }
 
-    /// The limit in an expression like `sc_http_req_rate(0) gt 20`, its number, and the line that tracks the key.
+    /// The limit in an expression like `sc_http_req_rate(0) gt 20`, the number, and the line that tracks the key.
     fn limit(
         &self,
         line: &Line<'_>,
@@ -401,7 +401,7 @@ fn parts(word: &str) -> (&str, &str) {
     }
 }
 
-/// The alternatives of a condition that is not a limit. One alternative must match.
+/// The alternatives of a condition that is not a limit. At least one alternative must match.
 fn conditions(words: &[String]) -> Result<Vec<Condition>, String> {
     let unknown = || format!("no map can express `{}`", words.join(" "));
     let (name, mut values) = words.split_first().ok_or_else(unknown)?;
@@ -462,7 +462,7 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
     Ok(fields.iter().map(|field| (*field).to_owned()).collect())
 }
 
-/// Converts a time in HAProxy's notation to milliseconds, the unit of a number without a unit.
+/// Converts a time in HAProxy's notation to milliseconds. A number without a unit is in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };

@@ -1,5 +1,5 @@
-//! Imports the limits of Kuadrant's limitador: each becomes an SLO with a type of its own, which a lookup adds to the
-//! other SLOs of a descriptor.
+//! Imports the limits of Kuadrant's limitador: each limit becomes an SLO with a type of its own, which a lookup adds to
+//! the other SLOs of a descriptor.
 //!
 //! ```text
 //! - namespace: shop                                        the field domain

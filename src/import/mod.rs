@@ -30,7 +30,7 @@ use yaml::YamlNode;
 /// The maximum total size of the files of an import, in bytes.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// The maximum number of limits, exceptions and scopes in one import: a type has no more ids than this.
+/// The maximum number of limits, exceptions and scopes in one import, because a type has no more ids than this.
 const RULES_MAX: usize = 999;
 
 /// The programs whose limits can be imported.
@@ -50,7 +50,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Recognises the program to which a configuration belongs. `None` if nothing in the text shows the program.
+    /// Recognises the program to which a configuration belongs. `None` if the text does not reveal the program.
     fn of(text: &str) -> Option<Program> {
         let starts = |words: &[&str]| {
             let first = |line: &str| words.iter().any(|word| line.trim_start().starts_with(word));

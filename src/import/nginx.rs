@@ -33,10 +33,10 @@ struct LimitsInForce<'d> {
 /// The `limit_req` and the `limit_conn` directives in force, in this order.
 type InheritedLimits<'d> = [LimitsInForce<'d>; 2];
 
-/// One more than the number of limits that a request can have, so that an excess is noticed. The rest is not read.
+/// The maximum number of limits to read: one more than a request can have, so that an excess is noticed.
 const LIMITS_MAX: usize = 4;
 
-/// The limits in force inside a block. A block with directives of its own does not inherit the outer ones of the same
+/// The limits in force inside a block. A block with directives of its own does not inherit outer directives of the same
 /// name.
 fn inside<'d>(above: &InheritedLimits<'d>, directives: &[Placed<'d>]) -> InheritedLimits<'d> {
     above.each_ref().map(|&LimitsInForce { name, ref limits, is_dry }| {

@@ -1,4 +1,4 @@
-//! The findings of an import: rules that slowlane can express, and lines that it cannot.
+//! The findings of an import: rules that slowlane can express, and lines that it cannot express.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -55,7 +55,7 @@ pub(super) type Condition = (String, Match);
 /// A limit, as the options of an SLO.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Limit {
-    /// The original's counter. Limits share a bucket if they have the same counter and key.
+    /// The counter in the original configuration. Limits share a bucket if they have the same counter and key.
     pub(super) counter: String,
     /// The fields of the key.
     pub(super) key: Vec<String>,

@@ -59,8 +59,8 @@ const NODES_MAX: usize = 200_000;
 /// A list or map that is still being read, and the key whose value comes next.
 type OpenNode = (YamlNode, Option<String>);
 
-/// Reads all documents in a text that begins after the line `above`. References to anchors are refused, so no text can
-/// expand into a larger one.
+/// Reads all documents in a text that begins after the line `above`. References to anchors are refused, so that no text
+/// can expand when it is read.
 pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, ImportError> {
     let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
     let (mut done, mut open, mut nodes): (Vec<YamlNode>, Vec<OpenNode>, usize) = Default::default();

@@ -9,13 +9,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use slowlane_core::base::{EARLIEST, Timestamp, date::WallShift};
 
-/// How far the wall clock was ahead of the process's clock, in nanoseconds, when quotas last followed a step.
+/// How far the wall clock was ahead of the process's clock, in nanoseconds, at the last step that quotas followed.
 static SHIFT: AtomicI64 = AtomicI64::new(0);
 
 /// The wall clock that calendar quotas follow.
 pub const WALL: WallShift = WallShift::of(&SHIFT);
 
-/// Calendar quotas ignore steps smaller than this, in nanoseconds: the difference would not be noticed.
+/// Calendar quotas ignore steps smaller than this, in nanoseconds, because the difference would not be noticed.
 const STEP_MIN: i64 = 1_000_000_000;
 
 /// A monotonic clock that starts at the wall clock's time.
@@ -39,8 +39,8 @@ impl Clock {
         Clock { started: Instant::now(), started_at: moment }
     }
 
-    /// A clock that continues the clock of another process: `moment` is its reading at `monotonic`, a time of the
-    /// system's monotonic clock.
+    /// A clock that continues the clock of another process: `moment` is that clock's reading at `monotonic`, a time of
+    /// the system's monotonic clock.
     pub fn going_on_from(moment: Timestamp, monotonic: Duration) -> Clock {
         let started = Instant::now();
         Clock { started, started_at: moment + monotonic_now().saturating_sub(monotonic) }

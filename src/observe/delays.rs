@@ -19,7 +19,7 @@ const OCTAVES: usize = 20;
 
 const BUCKETS: usize = (OCTAVES - PARTS.ilog2() as usize + 1) * PARTS as usize;
 
-/// The number of delays by length. Counting a delay takes two atomic operations.
+/// The number of delays of each length. Counting a delay takes two atomic operations.
 ///
 /// ```text
 ///  bucket   0    1   …   15     16  …   31      32  …      47      48  …

@@ -1,4 +1,4 @@
-//! A bounded queue of lines, and the thread that writes them: for the log and for the decision log.
+//! A bounded queue of lines, and the thread that writes the lines to the log or the decision log.
 
 use std::io::{self, ErrorKind, Write};
 use std::iter;
@@ -18,7 +18,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The interval at which a shutdown checks the queue, and at which a write to a full non-blocking output is retried.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// The handle that all threads use. It never waits: if the queue is full, the line is dropped and counted.
+/// The handle that all threads use. The handle never waits: if the queue is full, the line is dropped and counted.
 #[derive(Clone, Debug)]
 pub(super) struct LineQueue {
     lines: SyncSender<Vec<u8>>,
@@ -55,7 +55,7 @@ impl LineQueue {
         }
     }
 
-    /// Waits until the queued lines are written, two seconds at most.
+    /// Waits until the queued lines are written, but for at most two seconds.
     pub(super) fn flush(&self) {
         for _ in 0..GOODBYE.as_millis() / AGAIN.as_millis() {
             if self.unwritten.load(Acquire) == 0 {
@@ -75,7 +75,7 @@ fn run(queued: &Receiver<Vec<u8>>, lines_max: usize, unwritten: &AtomicUsize, wr
     }
 }
 
-/// An output for lines, with counters of written lines and of lost lines.
+/// An output for lines, with counters of written and lost lines.
 pub(super) struct LineOutput {
     out: Box<dyn Write + Send>,
     written: Counter,

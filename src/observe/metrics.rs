@@ -50,7 +50,7 @@ pub struct Metrics {
     pub tls: Option<TlsMetrics>,
     /// The connections of the listener for peers.
     pub peer_connections: ConnectionMetrics,
-    /// `None` if slowlane neither listens for peers nor connects to any.
+    /// `None` if slowlane neither listens for peers nor connects to any peer.
     pub peers: Option<PeersMetrics>,
     /// The start of the process, as the time since 1970. `None` if slowlane runs as part of another program.
     pub started: Option<Duration>,
@@ -194,7 +194,7 @@ impl Default for Metrics {
     }
 }
 
-/// The prefix of all metrics, except those that every program has.
+/// The prefix of all metrics, except the metrics that every program has.
 pub const PREFIX: &str = "slowlane";
 
 /// Registers a new metric.
@@ -217,7 +217,7 @@ pub struct Verdicts {
     pages: Box<[OnceLock<CountsPage>; PAGES]>,
 }
 
-/// The number of pages for all ids, and the number of ids in a page: both are powers of two.
+/// The number of pages for all ids, and the number of ids in a page. Both are powers of two.
 const PAGES: usize = 1_024;
 const PAGE_SLOS: usize = 1_024;
 
@@ -230,8 +230,8 @@ type CountsPage = Box<[SloCounts; PAGE_SLOS]>;
 struct SloCounts {
     given: KindCounts,
     shadow: KindCounts,
-    /// The sum of the SLO's delays; divided by the number of delays, it gives the mean. A histogram for each SLO would
-    /// be 23 series instead of one.
+    /// The sum of the SLO's delays; divided by the number of delays, it gives their mean. A histogram for each SLO
+    /// would be 23 series instead of one.
     delays_us: AtomicU64,
 }
 

@@ -75,7 +75,7 @@ impl Observer {
         }
     }
 
-    /// Notes a decision, and writes it to the decision log if the log wants it.
+    /// Notes a decision, and writes it to the decision log if the log includes such decisions.
     #[inline(never)]
     fn report<'a, F>(
         &self,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-/// The pause before work restarts: a repeated panic must not fill the log.
+/// The pause before work restarts, so that a repeated panic does not fill the log.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Does the work of a thread until it returns. After a panic, the work restarts.

@@ -5,7 +5,7 @@ use std::{env, process};
 
 use sd_notify::NotifyState;
 
-/// The maximum number of characters of a status, which fit in a datagram: `systemctl status` shows no more on a line.
+/// The maximum number of characters of a status. They fit in a datagram; `systemctl status` shows no more on a line.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
@@ -28,7 +28,7 @@ pub(crate) fn status(text: &str) {
     report(&[NotifyState::Status(&one_line(text))]);
 }
 
-/// Reports that another process is the service from now on.
+/// Reports that another process is the service's main process from now on.
 pub(crate) fn main_process(pid: u32) {
     report(&[NotifyState::MainPid(pid)]);
 }
@@ -39,7 +39,7 @@ pub(crate) fn stopping() {
 
 /// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
 ///
-/// A missing `WATCHDOG_PID` means any process (sd_watchdog_enabled(3)): an upgrade removes the variable, because the
+/// A missing `WATCHDOG_PID` means any process (sd_watchdog_enabled(3)). An upgrade removes the variable, because the
 /// new process has another id.
 pub(crate) fn watchdog() -> Option<Duration> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>());
@@ -58,7 +58,7 @@ fn report(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The first line of a text, cut, and without control characters: other lines would be separate messages to systemd.
+/// The first line of a text, cut short and without control characters: other lines would be separate messages.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

@@ -8,8 +8,8 @@ use slowlane_core::policy::first_segment;
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 pub(super) const FIELD_PREFIX: &str = "x-slowlane-";
 
-/// Whether answers have a header with this name after the prefix `x-slowlane-`. Such a name is never a field: a proxy
-/// may copy the header into its next check.
+/// Whether answers have a header with this name after the prefix `x-slowlane-`. Such a name is never a field, because a
+/// proxy may copy the header into its next check.
 fn is_answer(name: &[u8]) -> bool {
     matches!(name, b"verdict" | b"slo" | b"delay" | b"remaining" | b"ticket")
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use slowlane_core::base::{Amount, AmountError, Ending};
 
-/// The ticket and the measures in a line. `None` if it has no ticket, or a ticket that a client may have written.
+/// The ticket and the measures in a line. `None` if there is no ticket, or if a client may have written it.
 ///
 /// A line of text begins with its ticket, perhaps after a syslog prefix. The measures follow the ticket, each after a
 /// space, and end before the first word that is not a measure. `seconds` may be a list in quotes, as nginx writes it.
@@ -39,7 +39,7 @@ pub fn read(line: &[u8]) -> Option<(&str, Result<Ending, AmountError>)> {
     if line.starts_with(b"{") {
         let Ok(JsonEnd { ticket, bytes, seconds, upstream_ms, upstream_ns }) = serde_json::from_slice(line)
         else {
-            // Text from a client has broken the line after the ticket: only the ticket is used.
+            // Text from a client has broken the line after the ticket, so only the ticket is used.
             let (ticket, _) = value(line.strip_prefix(b"{\"ticket\":")?);
             return Some((given(str::from_utf8(ticket).ok()?)?, Ok(Ending::default())));
         };
@@ -69,7 +69,7 @@ pub fn is_refused(line: &[u8]) -> bool {
 const FIRST_KEYS: [&[u8]; 6] =
     [b"ticket\"", b"request_X-Slowlane-Ticket\"", b"level\"", b"ts\"", b"authority\"", b"bytes_received\""];
 
-/// Whether no client can have written the text before the ticket, or a key of the JSON.
+/// Whether no client can have written the text before the ticket or, in JSON, any key.
 fn is_sure(line: &[u8]) -> bool {
     match line.strip_prefix(b"{\"") {
         Some(key) => {
@@ -83,7 +83,7 @@ fn is_sure(line: &[u8]) -> bool {
 /// The maximum length of a syslog prefix.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// Whether this is empty or a syslog prefix: a date, a host, a tag (RFC 3164 and 5424). The prefix of a container
+/// Whether a text is empty or a syslog prefix: a date, a host, a tag (RFC 3164 and 5424). The prefix of a container
 /// runtime is not accepted: such a runtime splits long lines, so a client could choose where a line begins.
 fn is_prefix(text: &[u8]) -> bool {
     let Some(text) = str::from_utf8(text).ok().filter(|text| text.len() <= PREFIX_BYTES_MAX) else {

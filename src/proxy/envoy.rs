@@ -85,7 +85,7 @@ pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     }
 }
 
-/// The fields of one descriptor. If two entries have the same key, the first is used; the field `descriptor` has both.
+/// The fields of one descriptor. If two entries have the same key, the first is used; the `descriptor` field has both.
 pub fn descriptor_fields<'a>(
     request: &'a RateLimitRequest,
     descriptor: &'a Descriptor,
@@ -93,7 +93,7 @@ pub fn descriptor_fields<'a>(
     origins: &'a Origins,
 ) -> impl Iterator<Item = Field<'a>> {
     let domain = Field { name: b"domain", value: Value::Text(&request.domain) };
-    // A descriptor without a number of hits has the request's number, where 0 means that none is given.
+    // A descriptor without a number of hits takes the request's number, in which 0 means that no number is given.
     let of_request = Some(request.hits_addend).filter(|&hits| hits > 0);
     let cost = descriptor.hits_addend.or(of_request);
     let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost as i64) });
@@ -210,7 +210,7 @@ pub struct DescriptorRuling {
 }
 
 impl DescriptorRuling {
-    /// The ruling on a descriptor whose SLO another descriptor's SLO replaces: the descriptor passes, uncounted.
+    /// The ruling on a descriptor whose SLO another descriptor's SLO replaces. The descriptor passes, uncounted.
     pub fn replaced(at: Timestamp) -> DescriptorRuling {
         let unasked = Judged {
             slo: SloId::DEFAULT,
@@ -336,7 +336,7 @@ fn metadata(decision: &Decision, ticket: Option<&Ticket>, secret: KeySecret) -> 
     }
 }
 
-/// The ticket and the measures of each request whose end is in the message.
+/// The ticket and the measures of each request whose end the message reports.
 ///
 /// The ticket is in the dynamic metadata, where no client can write: `ticket` of a gRPC answer, or the header of an
 /// HTTP answer. If there is none, the ticket in a request header is used, if the operator logs that header.

@@ -21,11 +21,11 @@ use spop::{Ack, Data, Error, Message, Messages, Names, Notify, Scope, ShortAck, 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question<'a> {
     /// `request`: requests a verdict. The arguments are the fields; `ratelimit` also requests the client's quota, and
-    /// with `hold`, HAProxy will send the message `hold` if it gets a `turn`.
+    /// with `hold`, HAProxy will send the `hold` message if it gets a `turn`.
     Verdict { wants_quota: bool, may_hold: bool },
     /// `hold`: requests an answer after this delay, or at this turn.
     Hold { delay: Duration, turn: Option<(Key, u64)> },
-    /// `abandoned`: reports that HAProxy has abandoned the hold of this delay before its end.
+    /// `abandoned`: reports that HAProxy has abandoned the hold of this delay before the hold's end.
     Abandoned(Duration),
     /// `response`: reports that the request with this ticket has ended, and its measures. The ticket is still sealed.
     End(&'a str, Result<Ending, AmountError>),

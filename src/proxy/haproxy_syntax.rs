@@ -16,7 +16,7 @@ const SECTIONS: &str = "global defaults frontend backend listen acme aggregation
 /// The first words of lines with which a section passes requests to an application.
 const TO_APP: [&str; 4] = ["default_backend", "dispatch", "server", "use_backend"];
 
-/// A section: its kind and name, its first line, and the line after its last one.
+/// A section: its kind and name, its first line, and the line after its last line.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) kind: String,
@@ -45,7 +45,7 @@ pub(crate) struct Line<'a> {
     pub(crate) depth: usize,
 }
 
-/// A configuration of one or more files, line by line. Lines count from 0, through all files.
+/// A configuration of one or more files, line by line. Lines are numbered from 0 across all files.
 pub(crate) struct Config<'a> {
     pub(crate) lines: Vec<Line<'a>>,
     pub(crate) sections: Vec<Section>,
@@ -70,7 +70,7 @@ fn escaped(text: &str) -> IResult<&str, &str> {
     alt((preceded(char('\\'), recognize(anychar)), tag("\\"))).parse(text)
 }
 
-/// A quoted part of a word. The end of the line also ends it. In single quotes, no character is special.
+/// A quoted part of a word. The end of the line also ends the quotation. In single quotes, no character is special.
 fn quoted<'t>(quote: char) -> impl FnMut(&'t str) -> IResult<&'t str, String> {
     move |text| {
         let pieces = |text| {
@@ -126,7 +126,7 @@ impl<'a> Config<'a> {
         std::iter::successors(Some(section), |section| Some(&self.sections[section.defaults?]))
     }
 
-    /// The lines of a section with their numbers, as words; without empty lines and comments.
+    /// The lines of a section as words, with their numbers, except empty lines and comments.
     pub(crate) fn body(&self, section: &Section) -> impl DoubleEndedIterator<Item = (usize, Vec<&str>)> {
         let lines = section.first + 1..section.end;
         lines.map(|line| (line, self.words(line))).filter(|(_, words)| !words.is_empty())

@@ -36,8 +36,8 @@ pub struct CheckOptions {
     pub deny: StatusCode,
     /// Whether to hold the answer for the delay. With `hold=off`, the answer is sent at once and contains the delay.
     pub hold: bool,
-    /// The longest delay, set with `max_delay=6s`. Requests with longer delays are denied: otherwise the proxy would
-    /// time out and let the requests pass.
+    /// The longest delay, set with `max_delay=6s`. Requests with longer delays are denied, because otherwise the proxy
+    /// would time out and let the requests pass.
     pub max_delay: Duration,
     /// Whether to add headers with the client's quota, set with `ratelimit=on`.
     pub ratelimit: bool,
@@ -137,7 +137,7 @@ pub fn repeatable<'a>(
     if !has_id || options.deny != StatusCode::FORBIDDEN || head.path != CHECK {
         return None;
     }
-    // Of all headers, a decision depends only on these, and on the list of hops only behind trusted proxies.
+    // Of all headers, a decision depends only on these and, behind trusted proxies, on the list of hops.
     let asks = |name: &[u8]| {
         name.starts_with(FIELD_PREFIX.as_bytes())
             || [REQUEST_ID, FORWARDED_FOR].iter().any(|asks| name == asks.as_bytes())
@@ -199,7 +199,7 @@ pub fn answer<'o>(
     answer.end();
 }
 
-/// The item of the `RateLimit` header: the remaining requests, and for a denial, the seconds until there are more.
+/// The item of the `RateLimit` header: the remaining requests and, for a denial, the seconds until more are allowed.
 pub(crate) fn limit(reply: &Reply) -> String {
     let item = format!("\"{}\";r={}", reply.slo.number(), reply.remaining);
     match reply.verdict {

@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 64;
 /// The beginning of the line above each file in the output of `nginx -T`.
 const MARK: &str = "# configuration file ";
 
-/// The maximum number of comparisons of a path with a pattern, and of stars in a pattern: both multiply the work.
+/// The maximum number of comparisons of a path with a pattern, and of stars in a pattern. Both multiply the work.
 const COMPARED_MAX: usize = 2_000_000;
 const STARS_MAX: usize = 4;
 
@@ -61,7 +61,7 @@ impl NginxFile {
         Ok(file)
     }
 
-    /// The number of the line with the byte at this position. Lines count from 1.
+    /// The number of the line with the byte at this position. Lines are numbered from 1.
     fn line(&self, at: usize) -> usize {
         self.above + self.lines.partition_point(|start| *start <= at)
     }
@@ -110,7 +110,7 @@ impl<'f> Placed<'f> {
 
 impl NginxFiles {
     /// Reads the main files and all files that they include. `read` reads a file, and `list` lists the files that match
-    /// a pattern. Relative paths in includes start at `folder`, as in nginx.
+    /// a pattern. Relative paths in includes are relative to `folder`, as in nginx.
     ///
     /// # Errors
     /// A file cannot be read or is not understood, or there are too many includes.
@@ -138,7 +138,7 @@ impl NginxFiles {
         Ok(files)
     }
 
-    /// Reads the output of `nginx -T`. `None` if the text names no files, and so is a configuration itself.
+    /// Reads the output of `nginx -T`. `None` if the text names no files, and is therefore itself a configuration.
     ///
     /// # Errors
     /// A file in the output is not understood, or there are too many includes.
@@ -171,7 +171,7 @@ impl NginxFiles {
         &self.files[path].text
     }
 
-    /// Copies of the files for another folder. Their includes name the copies.
+    /// Copies of the files for another folder. The includes in the copies name other copies.
     pub fn copies(&self, place: impl Fn(&Path) -> PathBuf) -> Vec<(PathBuf, String)> {
         let copy = |(path, file): (&PathBuf, &NginxFile)| {
             let (mut text, mut from) = (String::new(), 0);

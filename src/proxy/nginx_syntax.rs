@@ -14,11 +14,11 @@ use nom::{Err, IResult, Parser};
 /// The maximum depth of nested blocks. nginx's own blocks nest only a few levels deep.
 const DEPTH_MAX: usize = 32;
 
-/// A directive, with the content of its `{ }` if it has one.
+/// A directive, with the content of its `{ }` block if it has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directive {
     pub(crate) words: Vec<String>,
-    /// From the first byte of its first word to the byte after its `;` or `}`.
+    /// The range from the first byte of the first word to the byte after the `;` or `}`.
     pub(crate) place: Range<usize>,
     /// The bytes between its braces.
     pub(crate) block: Option<Range<usize>>,
@@ -61,7 +61,7 @@ impl<'t> Grammar<'t> {
         self.text.len() - left.len()
     }
 
-    /// The directives up to the end, or to a `}`.
+    /// The directives up to the end of the text, or to a `}`.
     fn directives(self, depth: usize, text: &'t str) -> IResult<&'t str, Vec<Directive>> {
         let directive = |text| self.directive(depth, text);
         delimited(space, many0(preceded(space, directive)), space).parse(text)
@@ -97,7 +97,7 @@ fn space(text: &str) -> IResult<&str, usize> {
     many0_count(alt((blanks, comment))).parse(text)
 }
 
-/// A word. nginx removes a backslash only before a quote or another backslash, so regular expressions keep theirs.
+/// A word. nginx removes a backslash only before a quote or a backslash, so regular expressions keep their backslashes.
 fn word(text: &str) -> IResult<&str, String> {
     let add = |word: String, piece: &str| word + piece;
     let quoted = |quote: char, plain: &'static str| {

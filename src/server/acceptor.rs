@@ -20,7 +20,7 @@ pub(crate) trait Service: Debug + Send + Sync {
     /// Serves a connection until it ends.
     fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()>;
 
-    /// The lobby in which each connection begins, if clients must authenticate.
+    /// The lobby that each connection enters first, if clients must authenticate.
     fn lobby(&self) -> Option<&Arc<Lobby>> {
         None
     }
@@ -38,7 +38,7 @@ pub(crate) struct Accepted {
     pub(crate) shutdown: Shutdown,
 }
 
-/// The listeners of a service, and their common limit on connections.
+/// The listeners of a service, and the limit on connections that they share.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pub(crate) name: &'static str,
@@ -58,8 +58,8 @@ pub(crate) struct Acceptor {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Serves the connections of every listener, and connections that stopped for a handover, until the shutdown
-    /// begins. After a failed handover, `open` is called again, with the connections of this process.
+    /// Serves the connections of every listener, and connections that were stopped for a handover, until the shutdown
+    /// begins. After a failed handover, `open` is called again, with this process's own connections.
     pub(crate) fn open(self: &Arc<Self>, shutdown: &Shutdown, earlier: impl Iterator<Item = Transfer>) {
         for Transfer { stream, state } in earlier {
             let (open, place) = (OpenConnection::new(&self.metrics), self.places.clone().try_acquire_owned());
@@ -75,7 +75,7 @@ impl Acceptor {
             let (acceptor, listener, shutdown) = (self.clone(), listener.clone(), shutdown.clone());
             self.runtime.spawn(async move {
                 revived_task("a listener", || acceptor.accept(&listener, &shutdown)).await;
-                // This order removes the socket file before the shutdown can finish.
+                // Dropping them in this order removes the socket file before the shutdown can finish.
                 drop((acceptor, listener));
                 drop(shutdown);
             });
@@ -90,7 +90,7 @@ impl Acceptor {
     async fn accept(&self, listener: &Listener, shutdown: &Shutdown) {
         while let Some(stream) = self.next(listener, shutdown).await {
             let Some(lobby) = self.service.lobby() else {
-                // Even if the shutdown begins, the connection is served: the next process cannot accept it again.
+                // The connection is served even after the shutdown begins: the next process cannot accept it again.
                 let place = shutdown.signal.unless_begun(self.place(listener)).await;
                 let (open, served) = (OpenConnection::new(&self.metrics), self.serve(stream, None, shutdown));
                 tokio::spawn(async move {
@@ -164,7 +164,7 @@ impl Acceptor {
         if let Some(suppressed) = self.error_line.allow(self.agent.clock.now()) {
             tracing::error!(%listener, suppressed, "cannot accept a connection: {error}");
         }
-        // These errors mean that a client closed before `accept`, so the next connection needs no pause.
+        // These errors mean that a client disconnected before `accept`, so no pause is needed.
         if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
@@ -191,14 +191,14 @@ impl Drop for OpenConnection {
 /// sockets are protected by file permissions instead.
 #[derive(Debug, Default)]
 pub(crate) struct AccessList {
-    /// The networks that may connect. If the list is empty, all networks may.
+    /// The networks that may connect. An empty list allows all networks.
     pub(crate) allow: Vec<Network>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) refused_line: OncePerSecond,
 }
 
 impl AccessList {
-    /// Whether connections are unrestricted: there is neither TLS nor a list of networks.
+    /// Whether connections are unrestricted: without TLS, and without a list of networks.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.is_none() && self.allow.is_empty()
     }

@@ -38,13 +38,13 @@ use slowlane_core::throttle::Throttle;
 /// The longest wait for the head of a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The approximate limit on the head of a request: every connection may keep one in memory.
+/// The approximate limit on the head of a request, because every connection may keep a head in memory.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest wait for the body of a request: commands are short.
+/// The longest wait for the body of a request, which is a short command.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The header in which a browser reports where a request comes from; `none` means from the user, not from a page.
+/// The header in which a browser reports where a request comes from; `none` means that the user, not a page, caused it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -71,8 +71,8 @@ pub(crate) type UpgradeRequest = oneshot::Sender<Result<String, String>>;
 pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
 
 impl Admin {
-    /// Serves until the client closes, does not complete a request or read an answer in time, or the shutdown begins.
-    /// An error ends only this connection.
+    /// Serves a connection until the client closes it, does not complete a request or read an answer in time, or the
+    /// shutdown begins. An error ends only this connection.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         // Browsers cannot open Unix sockets, so requests over them need no check of the host.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
@@ -111,7 +111,7 @@ impl Admin {
         if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
             return unauthorized();
         }
-        // Of all web pages, only the status page may change anything: it blocks and unblocks clients.
+        // Of all web pages, only the status page may change anything, because it blocks and unblocks clients.
         let is_for_page = matches!(path, "/api/block" | "/api/unblock") && is_from_own_page(&request);
         if *method == Method::POST && is_from_page(&request) && !is_for_page {
             return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
@@ -183,7 +183,7 @@ const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the bod
 
 const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/groups?over=<time>&by=<measure>&field=<name>, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/protect, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
-/// The whole status page. It loads only data, from `/api/`.
+/// The whole status page, which itself loads only data, from `/api/`.
 const PAGE: &str = include_str!("page.html");
 
 /// The placeholder in the page for the nonce of each answer.
@@ -219,7 +219,7 @@ fn status(agent: &Agent) -> AdminAnswer {
     with_type(JSON, agent.status.json(&sources))
 }
 
-/// Answers `/api/protect`: the protected applications; as JSON, or as text.
+/// Answers `/api/protect` with the protected applications, as JSON or as text.
 fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json(request), &ProtectedLine::all(&agent.throttle), json, |lines| {
         let line = |of: &ProtectedLine| format!("slo {} key {}: {}\n", of.slo, of.key, of.state());
@@ -230,7 +230,7 @@ fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     })
 }
 
-/// Answers `/api/history`: the keys throttled within the time span of the query.
+/// Answers `/api/history` with the keys throttled within the time span of the query.
 fn history(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let span = match request.uri().query().unwrap_or_default().strip_prefix("since=").map(units::duration) {
         Some(Ok(span)) if (Duration::from_secs(1)..=DAY).contains(&span) => span,
@@ -240,7 +240,7 @@ fn history(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     with_type(JSON, json(&lines))
 }
 
-/// Answers `/api/why`: the verdict that a request would get, and its reasons.
+/// Answers `/api/why` with the verdict that a request would get, and the reasons for it.
 fn why(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let now = agent.clock.now();
@@ -251,14 +251,14 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json(request), &why, Why::json, ToString::to_string)
 }
 
-/// Answers `/api/quota`: how much of its quotas a client has used.
+/// Answers `/api/quota` with how much of its quotas a client has used.
 fn quota(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now(), WALL);
     shown(wants_json(request), &quotas, Quotas::json, ToString::to_string)
 }
 
-/// Answers `/api/groups`: the groups with the most requests, work or delay.
+/// Answers `/api/groups` with the groups that have the most requests, work or delay.
 fn groups(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let (mut span, mut by, mut field) = (Some(Lookback::TenMinutes), Ok(RankedBy::Requests), None);
@@ -278,7 +278,7 @@ fn groups(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
 const GROUPS_OF: &str =
     "expected over=1m, 10m or 1h, by=requests, work or delay, and field=<name>, all optional\n";
 
-/// Answers `/api/cluster`: the nodes of the cluster, as this node sees them; as JSON, or as text.
+/// Answers `/api/cluster` with the nodes of the cluster as this node sees them, as JSON or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let Some(line) = agent.status.cluster.lock().clone() else {
         return plain(StatusCode::CONFLICT, "this slowlane is in no cluster: it has no [cluster] store\n");
@@ -287,7 +287,7 @@ fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json, &line, json, ToString::to_string)
 }
 
-/// Answers `/api/peers`: the proxies that enforce limits locally; as JSON, or as text.
+/// Answers `/api/peers` with the proxies that enforce limits locally, as JSON or as text.
 fn peers(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let Some(peers) = &agent.peers else {
         return plain(StatusCode::CONFLICT, "this slowlane has no peers: add [peers] listen to its config\n");
@@ -334,15 +334,15 @@ fn refused(reason: impl Into<Bytes>) -> AdminAnswer {
     plain(StatusCode::BAD_REQUEST, reason)
 }
 
-/// Answers `/api/clear`: forgets the keys of a request, so that each has its full burst again.
+/// Answers `/api/clear` by forgetting the keys of a request, so that each key has its full burst again.
 fn clear(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let cleared = cleared(&agent.throttle, &query.request(), agent.clock.now());
     cleared.map_or_else(refused, |keys| plain(StatusCode::OK, keys))
 }
 
-/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: if its name is
-/// misspelt, the keys would not be the intended ones.
+/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused, because if its
+/// name is misspelt, the keys would not be the intended ones.
 fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<String, String> {
     if request.fields().next().is_none() {
         return Err("expected the fields of a request, like website=shop.example\n".into());
@@ -366,7 +366,7 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
 /// The refusal of a request that a web page has sent.
 const FROM_A_PAGE: &str = "requests from web pages are refused\n";
 
-/// Whether a web page has sent the request: browsers mark such requests with these headers.
+/// Whether a web page has sent the request. Browsers mark such requests with these headers.
 fn is_from_page(request: &Request<Incoming>) -> bool {
     let fetch_site = request.headers().get(SEC_FETCH_SITE);
     request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none")

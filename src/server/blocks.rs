@@ -114,7 +114,7 @@ pub(super) fn unblock(agent: &Agent, query: &str) -> Result<Change, String> {
     Ok(Change { blocks, time: None, notes: Vec::new() })
 }
 
-/// The blocks that the fields may mean: at least one.
+/// The blocks, at least one, to which the fields may refer.
 fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
     // A single address may have been blocked alone, without the rest of its customer's network.
     let as_written = Target::of(typed.clone()).map_err(line)?;
@@ -144,7 +144,7 @@ fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> 
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The fields of a query. A field without a value is refused: it would block more than intended.
+/// The fields of a query. A field without a value is refused, because it would block more than intended.
 fn typed(query: &str) -> Result<Pairs, String> {
     let count = query.split('&').filter(|pair| !pair.is_empty()).count();
     let pairs = Query::read(query).0;

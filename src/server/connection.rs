@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep, sleep_until, timeout};
 use crate::server::{Agent, Bell, Shutdown, Signal, Stream, Transfer, TransferState, drain};
 use slowlane_core::base::Timestamp;
 
-/// A protocol without a socket or a clock: bytes in, answers out.
+/// A protocol that turns bytes into answers, without a socket or a clock.
 pub(super) trait Protocol {
     /// Whether the peer closes first after a goodbye, as HAProxy does after a DISCONNECT.
     const HAS_GOODBYE: bool;
@@ -22,7 +22,7 @@ pub(super) trait Protocol {
     /// Answers the complete queries at the beginning of `bytes`. Returns the number of bytes used.
     fn read(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next);
 
-    /// The bytes that the socket has not taken yet. They may begin within an answer.
+    /// The bytes that the socket has not accepted yet. They may begin within an answer.
     fn out(&mut self) -> &mut Vec<u8>;
 
     /// The moment at which the next held answer is due.
@@ -37,7 +37,7 @@ pub(super) trait Protocol {
     /// Writes the held answers that are due. A protocol with a single held answer writes it even if it is not due yet.
     fn release(&mut self, now: Timestamp);
 
-    /// The moment since which the connection waits for bytes with a time limit. `None` if it may wait forever.
+    /// When the connection began to wait for bytes that must arrive within a time limit. `None` if it may wait forever.
     fn waits_since(&self) -> Option<Timestamp>;
 
     /// Called when the connection has waited too long.
@@ -47,8 +47,8 @@ pub(super) trait Protocol {
     /// first.
     fn state(&mut self, unread: &[u8]) -> Option<TransferState>;
 
-    /// Begins the end of the connection. Returns the maximum number of additional reads: an endless stream of queries
-    /// is cut off.
+    /// Begins to close the connection. Returns the maximum number of additional reads, which cuts off an endless stream
+    /// of queries.
     fn begin_end(&mut self, now: Timestamp) -> usize;
 
     /// If the protocol has a goodbye, answers everything that is held, and appends the goodbye.
@@ -60,7 +60,7 @@ pub(super) trait Protocol {
 pub(super) enum Next {
     /// Write the answers, and wait for more bytes or for the end of a hold.
     Wait,
-    /// Write the answers, then read on: some queries are not answered yet.
+    /// Write the answers, then read on, because some queries are not answered yet.
     Write,
     /// Write the answers and close, after this pause.
     Close(Option<Duration>),
@@ -93,20 +93,20 @@ pub(super) struct Connection<P> {
     pub(super) stream: Stream,
     pub(super) inbox: Inbox,
     pub(super) protocol: P,
-    /// The longest wait for bytes that must arrive ([`Protocol::waits_since`]), and for a peer that reads no answer.
+    /// The longest wait for bytes that must arrive ([`Protocol::waits_since`]), and for a peer to read an answer.
     pub(super) patience: Duration,
     pub(super) agent: Arc<Agent>,
     pub(super) shutdown: Shutdown,
 }
 
 impl<P: Protocol> Connection<P> {
-    /// Serves until either side closes, the peer is too slow, or the shutdown begins.
+    /// Serves the connection until either side closes it, the peer is too slow, or the shutdown begins.
     pub(super) async fn run(mut self) -> io::Result<()> {
         self.inbox.read_fresh(&self.stream)?;
         let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
         let patience = self.agent.clock.instant(since + self.patience);
-        // The same two futures serve all waits: polling them again is cheaper than creating new ones. The futures that
-        // end the connection are boxed, so that no connection reserves room for them.
+        // The same two futures serve all waits, because polling them again is cheaper than creating new ones. The
+        // futures that end the connection are boxed, so that no connection reserves room for them.
         let signal = self.shutdown.signal.clone();
         let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep_until(patience.into())));
         loop {
@@ -157,7 +157,7 @@ impl<P: Protocol> Connection<P> {
         let Connection { stream, inbox, protocol, patience, agent, .. } = self;
         let (due, bell, clock) = (protocol.due(), protocol.bell(), agent.clock);
         let impatient = protocol.waits_since().map(|since| since + *patience);
-        // Pinned in place: the future is too large to be moved for each query.
+        // Pinned in place, because the future is too large to be moved for each query.
         let alarm = pin!(async {
             match (due, impatient) {
                 (Some(due), _) if impatient.is_none_or(|impatient| due < impatient) => {
@@ -297,7 +297,7 @@ const READ_BYTES_MIN: usize = 1000;
 /// The size to which the buffer of a busy connection grows. Only a longer frame needs more.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
-/// A first-in, first-out buffer. It grows up to the size of the longest frame, but at least to [`READ_BYTES_MAX`].
+/// A first-in, first-out buffer. Its maximum size is that of the longest frame, but at least [`READ_BYTES_MAX`].
 ///
 /// ```text
 ///  │ used │ bytes() ······ │ space() ······ │
@@ -342,7 +342,7 @@ impl Inbox {
         }
     }
 
-    /// Reads once from a fresh socket: often, the only query of the connection has already arrived.
+    /// Reads once from a fresh socket, because often the only query of the connection has already arrived.
     fn read_fresh(&mut self, stream: &Stream) -> io::Result<()> {
         let Stream::Fresh(Some(socket)) = stream else { return Ok(()) };
         match (&*socket).read(self.space()) {
@@ -360,7 +360,7 @@ impl Inbox {
         Ok(bytes)
     }
 
-    /// Reads the available bytes, as far as there is room.
+    /// Reads as many of the available bytes as there is room for.
     pub(super) async fn read_at_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
         if self.space().is_empty() { Ok(0) } else { self.read(stream).now_or_never().unwrap_or(Ok(0)) }
     }

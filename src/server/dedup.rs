@@ -8,11 +8,11 @@ use siphasher::sip::SipHasher13;
 use slowlane_core::base::{Key, KeySecret, Reply, Timestamp, Verdict};
 use slowlane_core::table::{BoundedMap, Expiring};
 
-/// The time for which an answer is remembered after its delay.
+/// How long an answer is remembered after its delay has ended.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The maximum number of repeats of an answer: nginx redirects a request at most ten times. If nginx is
-/// misconfigured, clients may choose the id, and this limits their gain.
+/// The maximum number of repeats of an answer: nginx redirects a request at most ten times. If nginx is misconfigured,
+/// clients may choose the id, and this maximum limits their gain.
 const DEDUP_MAX: u8 = 10;
 
 /// The maximum number of remembered answers. They take 15 MiB, and 8 MiB more if each has a ticket. Answers beyond this
@@ -41,7 +41,7 @@ impl Expiring for DueReply {
     }
 }
 
-/// The answers whose delay has not ended, or has ended within the last second, by the fingerprint of the query.
+/// By the fingerprint of the query, the answers whose delay has not ended, or has ended within the last second.
 #[derive(Debug)]
 pub(crate) struct DedupCache {
     hasher: SipHasher13,
@@ -65,11 +65,11 @@ impl DedupCache {
             room.extend_from_slice(line);
             room.push(b'\n');
         }
-        // Hashed in one call: a hasher that gets small parts takes several times as long.
+        // The parts are hashed in one call, because a hasher takes several times as long for small parts.
         Key::from_bits(self.hasher.hash(room))
     }
 
-    /// The answer to a repeated query: the rest of the delay, or the denial. `None` if unknown or repeated too often.
+    /// The answer to a repeated query: the rest of the delay, or a denial. `None` if it is new, or repeated too often.
     pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
         let mut place = self.answers.at(fingerprint);
         let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;
@@ -81,7 +81,7 @@ impl DedupCache {
         Some(reply)
     }
 
-    /// Remembers a final reply, whose delay ends at `due`; false if there is no room.
+    /// Remembers a final reply, whose delay ends at `due`; returns false if there is no room.
     pub(super) fn remember(
         &self,
         fingerprint: Fingerprint,

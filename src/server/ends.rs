@@ -21,7 +21,7 @@ use crate::server::{AccessList, Agent, Listener, Shutdown};
 /// The maximum length of a line over UDP. By default, HAProxy writes at most 1,024 bytes, and nginx 2,048.
 const MESSAGE_BYTES_MAX: usize = 8_192;
 
-/// How often the lines that the kernel has dropped are counted.
+/// How often slowlane counts the lines that the kernel has dropped.
 const COUNTED_EVERY: Duration = Duration::from_secs(1);
 
 /// The pause after a read has failed.
@@ -71,14 +71,14 @@ impl Ends {
         end_line(&self.agent, line, MESSAGE_BYTES_MAX);
     }
 
-    /// Counts the lines that the kernel has dropped since the last time.
+    /// Counts the lines that the kernel has dropped since the last count.
     fn count_lost(&self) {
         let Ok(lost) = self.listener.lost() else { return };
         dropped(&self.agent, "lost", lost.saturating_sub(self.lost.swap(lost, Relaxed)));
     }
 }
 
-/// Ends the request whose end a line reports, if the line reports one.
+/// If a line reports the end of a request, ends that request.
 fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
     if line.len() > bytes_max {
         return dropped(agent, "too_long", 1);
@@ -107,11 +107,11 @@ const EVERY: Duration = Duration::from_millis(50);
 /// The maximum length of a line in a file: Caddy logs all headers of a request, if none are filtered.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// The size of one read, and the maximum number of reads in a row: the thread also reads sockets.
+/// The size of one read, and the maximum number of reads in a row, so that the thread can also read sockets.
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_MAX: usize = 16;
 
-/// A log file that is followed under its path: if a new file appears there, the new file is read from then on.
+/// A log file that is followed by its path: if a new file appears there, the new file is read from then on.
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
     path: PathBuf,
@@ -164,7 +164,7 @@ impl FollowedLog {
     }
 }
 
-/// The metadata of a regular file. Anything else is refused: opening a pipe would block.
+/// The metadata of a regular file. Anything else is refused, because opening a pipe would block.
 fn file(path: &PathBuf) -> io::Result<Metadata> {
     let found = fs::metadata(path)?;
     if found.is_file() { Ok(found) } else { Err(io::Error::other("expected a regular file")) }

@@ -40,18 +40,18 @@ const STREAMS_MAX: u32 = 1_024;
 /// control window.
 const READS_MAX: usize = 64;
 
-/// The maximum number of access logs on one connection. Each thread of Envoy sends one, on a connection of its own.
+/// The maximum number of access logs on one connection. Each thread of Envoy sends one log, on its own connection.
 const LOGS_MAX: usize = 16;
 
 /// The maximum size of the headers of a call. Envoy forwards the `tracestate` of its client, which may have 60 KiB.
 const HEADERS_BYTES_MAX: u32 = 96 * 1024;
 
-/// The maximum number of streams that arrive together and are reset before they are served; more end the connection
-/// (CVE-2023-44487). A client of the proxy can cause some, because its own resets cancel calls.
+/// The maximum number of streams that arrive together and are reset before they are served. More streams end the
+/// connection (CVE-2023-44487). A client of the proxy can cause some, because its own resets cancel calls.
 const RESETS_PENDING_MAX: usize = 4_096;
 
-/// The maximum number of streams that are refused, or reset because of an error, over the life of a connection; more
-/// end it (CVE-2025-8671).
+/// The maximum number of streams that are refused, or reset because of an error, over the life of a connection. More
+/// streams end the connection (CVE-2025-8671).
 const ERRORS_MAX: usize = 100_000;
 
 /// The flow control windows of a stream and of a connection: the number of bytes that may arrive before they are read.
@@ -82,8 +82,8 @@ pub(crate) struct Grpc {
 }
 
 impl Grpc {
-    /// Serves until the client closes, is idle for too long or does not read its responses, or the shutdown begins. An
-    /// idle client, or the shutdown, causes a GOAWAY, and calls in flight are answered.
+    /// Serves a connection until the client closes it, is idle for too long or does not read its responses, or the
+    /// shutdown begins. An idle client, or the shutdown, causes a GOAWAY, and calls in flight are answered.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         let signal = shutdown.signal.clone();
         let called = AtomicU64::new(agent.clock.now().as_nanos());
@@ -120,7 +120,7 @@ impl Grpc {
                 }
             }
         };
-        // Waits for access logs: the ends that they report belong to the state that an upgrade hands over.
+        // Waits for access logs, because the ends that they report belong to the state that an upgrade hands over.
         let _ = timeout(LAST_CALLS_MAX, calls.logs.acquire_many(LOGS_MAX as u32)).await;
         shutdown.decides_no_more();
         if let Ok(Err(error)) = served {
@@ -141,7 +141,7 @@ struct Calls {
     grpc: Arc<Grpc>,
     agent: Arc<Agent>,
     signal: Signal,
-    /// The moment of the latest call in nanoseconds, renewed by open access logs; at first, the connection's start.
+    /// The time of the latest call, in nanoseconds; at first, the connection's start. Open access logs renew it.
     called: AtomicU64,
     /// Places for messages that are being read.
     reads: Semaphore,
@@ -194,7 +194,7 @@ impl Calls {
             Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&self.message(body).await?)?)?),
             Method::Check => framed(&self.check(&decoded(&self.message(body).await?)?)),
             Method::StreamAccessLogs => {
-                // At shutdown, an answer makes Envoy open another log. Messages already sent are still read.
+                // Answering at shutdown makes Envoy open another log. Messages already sent are still read.
                 let reading = tokio::spawn(self.clone().read_log(body));
                 if let Some(Ok(Err(status))) = self.signal.unless_begun(reading).await {
                     return Err(status);
@@ -232,7 +232,7 @@ impl Calls {
         }
     }
 
-    /// Ends the requests that a log message reports. An unreadable message is skipped, because the next may be
+    /// Ends the requests that a log message reports. An unreadable message is skipped, because the next message may be
     /// readable.
     fn end_all(&self, message: &Bytes) {
         match decoded::<LogMessage>(message) {
@@ -322,7 +322,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// Reads the body of a request, which is limited in length and time.
+/// Reads the body of a request, and limits its length and the time it may take.
 async fn body(body: Incoming) -> Result<Bytes, GrpcStatus> {
     let whole = Limited::new(body, BODY_BYTES_MAX).collect();
     match timeout(MESSAGE_TIMEOUT, whole).await {

@@ -35,7 +35,7 @@ impl Holds {
         Arc::new(Holds { limits, held, refused, alarm: OnceLock::new() })
     }
 
-    /// Returns when an answer is due, or up to half a millisecond later; never earlier.
+    /// Completes when an answer is due, or up to half a millisecond later; never earlier.
     pub(crate) async fn until(&self, due: Instant) {
         self.alarm.get_or_init(Alarm::start).until(due).await;
     }
@@ -45,7 +45,7 @@ impl Holds {
         delay.min(self.limits.hold_max)
     }
 
-    /// A place for one held answer, which is free again when dropped; `None` at the limit.
+    /// A place for one held answer, which becomes free when it is dropped; `None` at the limit.
     pub(crate) fn place(self: &Arc<Holds>) -> Option<HoldPlace> {
         if self.held.inc() as usize >= self.limits.holds_max {
             self.held.dec();
@@ -68,7 +68,7 @@ impl Drop for HoldPlace {
     }
 }
 
-/// The runtime's timers may fire this late, so the alarm's own thread takes over this long before an answer is due.
+/// The runtime's timers may fire this late, so the alarm's own thread takes over this long before a due time.
 const COARSE: Duration = Duration::from_millis(3);
 
 /// The alarm fires at multiples of this time, so that a great many waits do not wake it too often.
@@ -102,7 +102,7 @@ impl Alarm {
         alarm
     }
 
-    /// Returns at `due`, or up to half a millisecond later; never earlier.
+    /// Completes at `due`, or up to half a millisecond later; never earlier.
     async fn until(&self, due: Instant) {
         let grain = self.grain_from(due);
         let due = self.begin(grain);
@@ -129,7 +129,7 @@ impl Alarm {
         }
     }
 
-    /// Runs in the alarm's thread: rings the bell of each grain when the grain begins.
+    /// Runs in the alarm's thread, and rings the bell of each grain when the grain begins.
     fn ring(&self) {
         self.thread.get_or_init(thread::current);
         let mut rung = 0;

@@ -28,8 +28,8 @@ impl Hosts {
         Ok(Hosts(hosts.iter().map(known).collect::<Result<_, _>>()?))
     }
 
-    /// Whether all hosts that a request names, in its target and in `Host`, are allowed. An HTTP/1.0 request may name
-    /// no host, as health checks do; browsers always name one.
+    /// Whether all hosts that a request names, in its target and in `Host`, are allowed. An HTTP/1.0 request, such as a
+    /// health check, may name no host; browsers always name one.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut named =

@@ -16,10 +16,10 @@ use crate::server::{Accepted, Agent, Bell, HoldPlace, Service, Shutdown, Stream,
 use slowlane_core::base::{Decision, Network, Quota, Reply, SloId, Timestamp, Turn, Verdict};
 use slowlane_core::policy::Policy;
 
-/// No request is answered while more unwritten output than this is pending.
+/// While more unwritten output than this many bytes is pending, no request is answered.
 const OUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Room for the parts of a usual query, and for its answer.
+/// Room for the parts of a typical query, and for its answer.
 const QUERY_BYTES: usize = 256;
 
 /// The service of the HTTP check, shared by all its connections.
@@ -84,15 +84,15 @@ struct Conversation {
     out: Vec<u8>,
     /// Boxed, because most connections never hold an answer, and each connection is moved when it begins.
     held: Option<Box<HeldDecision>>,
-    /// The moment of the last request or of the last held answer; at first, the start of the connection.
+    /// The time of the last request or the last held answer; at first, the start of the connection.
     quiet_since: Timestamp,
     date: Date,
     rng: Rng,
-    /// The number of bytes of an unfinished head that were already searched for its end.
+    /// How many bytes of an unfinished head have already been searched for the head's end.
     seen: usize,
     /// Whether no more requests are answered.
     is_over: bool,
-    /// Whether the last request was read whole, with its body.
+    /// Whether the last request was read completely, including its body.
     is_whole: bool,
     /// Whether the next answer is the last one.
     is_ending: bool,
@@ -105,7 +105,7 @@ struct HeldDecision {
     asked: AnswerForm,
     quota: Option<Quota>,
     fingerprint: Option<Fingerprint>,
-    /// The end of the delay. With a turn, the answer is due at the turn, but not later than this.
+    /// The end of the delay. With a turn, the answer is due at the turn, but no later than this moment.
     due: Timestamp,
     /// The turn of the request, if it may still move, and the bell that rings when it does.
     turn: Option<(Arc<Turn>, Arc<Bell>)>,
@@ -218,8 +218,8 @@ impl Protocol for Conversation {
         self.is_quiet().then(|| TransferState::Http(unread.to_vec()))
     }
 
-    /// The next answer is the last one, even if it is held. The process that takes over must know this answer, too:
-    /// after an internal redirect, nginx queries that process.
+    /// The next answer is the last one, even if it is held. The process that takes over must know this answer, too,
+    /// because after an internal redirect, nginx queries that process.
     fn begin_end(&mut self, now: Timestamp) -> usize {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
@@ -382,7 +382,7 @@ impl Conversation {
         answer.end_with(&format!("{error}\n"), head.method == b"HEAD");
     }
 
-    /// Answers with an error and ends the conversation: the start of the next request cannot be found.
+    /// Answers with an error and ends the conversation, because the start of the next request cannot be found.
     fn refuse(&mut self, refusal: Refusal, now: Timestamp) {
         match refusal {
             // A wrong port is the operator's mistake.
@@ -447,7 +447,7 @@ impl FirstQuery {
             return Ok(*options);
         }
         let options = CheckOptions::of(query.map(String::from_utf8_lossy).as_deref())?;
-        // Only the first query string is kept: any other is parsed each time.
+        // Only the first query string is kept. Any other query string is parsed each time.
         if self.0.is_none() && query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
             self.0 = Some((query.map(Into::into), options));
         }

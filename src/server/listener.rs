@@ -73,7 +73,7 @@ impl Listener {
         Ok(Listener::of(socket, Some(address.clone())))
     }
 
-    /// Takes a bound socket, which is from systemd if it has no address. Registers it with the caller's runtime.
+    /// Takes a bound socket, and registers it with the caller's runtime. A socket without an address is from systemd.
     ///
     /// # Errors
     /// The runtime does not accept the socket.
@@ -110,7 +110,7 @@ impl Listener {
         })
     }
 
-    /// Receives the next UDP message: its length and its sender. A message longer than the buffer is truncated.
+    /// Receives the next UDP message, and returns its length and sender. Truncates a message longer than the buffer.
     pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, IpAddr)> {
         let Socket::Udp(socket) = &self.socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let (bytes, from) = socket.recv_from(buffer).await?;
@@ -175,7 +175,7 @@ impl fmt::Display for Listener {
     }
 }
 
-/// The address cannot be bound. The message ends with a remedy.
+/// The address cannot be bound. The error message ends with a remedy.
 #[derive(Debug, Error)]
 #[error("cannot listen on {address}: {source}; {}", remedy(.source))]
 pub(crate) struct BindError {
@@ -234,10 +234,10 @@ fn watched_udp(socket: net::UdpSocket) -> io::Result<Socket> {
     UdpSocket::from_std(socket).map(Socket::Udp)
 }
 
-/// The index of the inode among the words of a line of `/proc/net/udp`. The last word is the number of drops.
+/// The position of the inode in a line of `/proc/net/udp`, counted in words. The last word is the number of drops.
 const INODE: usize = 9;
 
-/// Binds a Unix socket. Replaces a socket file that has no listener, but no other file.
+/// Binds a Unix socket. Replaces an existing file only if it is a socket that has no listener.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         match os::unix::net::UnixStream::connect(path) {
@@ -250,7 +250,7 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The sockets of listeners that another process has opened: systemd (socket activation), or the slowlane before an
+/// The sockets of listeners that another process has opened: systemd (socket activation), or the old process of an
 /// upgrade.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited(Vec<InheritedSocket>);
@@ -259,13 +259,13 @@ pub(crate) struct Inherited(Vec<InheritedSocket>);
 #[derive(Debug)]
 struct InheritedSocket {
     acceptor: String,
-    /// The address in the config. `None` if the socket is from systemd, and replaces all addresses of the acceptor.
+    /// The address in the config. `None` for a socket from systemd, which replaces all of the acceptor's addresses.
     address: Option<Address>,
     socket: OwnedFd,
 }
 
 impl Inherited {
-    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. Logs and skips sockets that are not
+    /// Takes the sockets in `LISTEN_FDS`, which `FileDescriptorName=` has named. Logs and skips sockets that are not
     /// listeners. A socket with an unknown name serves SPOP.
     pub(crate) fn from_systemd() -> Inherited {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();

@@ -8,9 +8,8 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The limited places for connections of clients that have not authenticated yet. If all are taken, the oldest
-/// connection is closed. However many unauthenticated clients connect and stay, a client that authenticates at once
-/// gets in.
+/// The limited places for connections of clients that have not authenticated yet. If all places are taken, the oldest
+/// connection is closed. So a client that authenticates at once gets in, however many other clients connect and stay.
 #[derive(Debug)]
 pub(crate) struct Lobby {
     most: usize,

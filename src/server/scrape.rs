@@ -148,7 +148,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1_024)
 }
 
-/// The number of open files and sockets: from Linux 6.2 on, the folder's size; before, the number of its entries.
+/// The number of open files and sockets: from Linux 6.2 on, the folder's size; on older systems, its number of entries.
 fn open_fds() -> Option<u64> {
     let folder = "/proc/self/fd";
     match fs::metadata(folder).ok()?.len() {

@@ -63,7 +63,7 @@ pub struct Signal(watch::Receiver<Phase>);
 pub fn channel() -> (Trigger, Shutdown) {
     let (phase, _) = watch::channel(Phase::Serve);
     let (serving, deciding) = (TaskTracker::new(), TaskTracker::new());
-    // The wait for a tracker ends only if the tracker is closed, even without tasks.
+    // Even without tasks, waiting for a tracker ends only once the tracker is closed.
     for tasks in [&serving, &deciding] {
         tasks.close();
     }
@@ -110,8 +110,8 @@ impl Trigger {
         self.transfers.lock().extend(transfers);
     }
 
-    /// Ends the handover: new tasks serve again. Returns all connections that were passed on, or `None` if no handover
-    /// had begun.
+    /// Ends the handover, so that new tasks serve again. Returns all connections that were passed on, or `None` if no
+    /// handover had begun.
     pub(crate) fn go_on(&self) -> Option<Vec<Transfer>> {
         let has_begun = self.phase.send_if_modified(|phase| replace(phase, Phase::Serve) != Phase::Serve);
         // From here on, no task passes anything on.
@@ -132,7 +132,7 @@ impl Shutdown {
     }
 }
 
-/// The handover cannot end before this is dropped; otherwise a connection could be lost.
+/// The handover cannot end before this value is dropped; otherwise a connection could be lost.
 #[derive(Debug)]
 pub(crate) struct Handover<'s> {
     _phase: watch::Ref<'s, Phase>,
@@ -147,10 +147,10 @@ impl Handover<'_> {
 }
 
 impl Signal {
-    /// Returns when tasks must stop, whether their connections are closed or passed on.
+    /// Completes when tasks must stop, whether their connections are closed or passed on.
     pub async fn begun(&self) {
         let mut phases = self.0.clone();
-        // Unconstrained: if the runtime postponed this wait to let other tasks run, its waker would not be registered.
+        // Unconstrained, because if the runtime postponed this wait for other tasks, its waker would not be registered.
         let mut wait = pin!(unconstrained(phases.wait_for(|phase| *phase != Phase::Serve)));
         let mut noted: Option<Waker> = None;
         poll_fn(|context| {
@@ -166,10 +166,10 @@ impl Signal {
         .await;
     }
 
-    /// The result of the work, or `None` if tasks must stop before it is ready; the work is then dropped.
+    /// The result of the work, or `None` if tasks must stop first, in which case the work is dropped.
     pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            // The work is polled first: if it is ready at once, the shutdown need not be polled.
+            // The work is polled first, because the shutdown need not be polled if the work is ready at once.
             biased;
             result = work => Some(result),
             () = self.begun() => None,

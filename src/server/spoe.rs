@@ -1,4 +1,4 @@
-//! The SPOE agent: serves SPOP connections, frames in and answers out.
+//! The SPOE agent: serves SPOP connections by answering the frames that they carry.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -18,10 +18,10 @@ use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Ve
 use slowlane_core::policy::{Batch, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
-/// The name that slowlane reports in the handshake to its own tools, which request the name.
+/// The name that slowlane reports in the handshake if its own tools, as clients, request the name.
 pub const NAME: &str = "slowlane";
 
-/// No held answer is added while more unwritten output than this is pending.
+/// While more unwritten output than this many bytes is pending, no held answer is added.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
 /// The maximum number of additional reads at a shutdown, before the DISCONNECT.
@@ -72,7 +72,7 @@ impl Service for Spoe {
     }
 }
 
-/// The agreed values of an SPOP connection, and its pending work. The default is a new connection.
+/// The values agreed for an SPOP connection, and its pending work. The default is that of a new connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpopState {
     /// `None` if HAProxy has not said hello yet.
@@ -83,7 +83,7 @@ pub struct SpopState {
     unwritten: Vec<u8>,
     /// Held answers, each with the moment at which it is due.
     held: Vec<(Timestamp, haproxy::Id)>,
-    /// The moment since which a frame, or the HELLO, is incomplete.
+    /// When the wait began for the rest of a frame, or for the HELLO.
     unfinished_since: Option<Timestamp>,
 }
 
@@ -105,20 +105,20 @@ pub struct Conversation {
     held: Held,
     /// Rings when a turn of a held answer moves.
     bell: Arc<Bell>,
-    /// The moment since which a frame, or the HELLO, is incomplete.
+    /// When the wait began for the rest of a frame, or for the HELLO.
     unfinished_since: Option<Timestamp>,
     /// The number of NOTIFYs read so far.
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
-    /// The arguments of the last request, with their places in a batch of the policy and the width in `placed_in`.
+    /// The arguments of the last request, with their places in a batch for the policy and the width in `placed_in`.
     arguments: haproxy::Arguments,
     placed_in: (Weak<Policy>, usize),
     /// A seeded generator makes a run repeatable.
     pub rng: Rng,
 }
 
-/// Held answers by their due time. A running number makes the keys unique.
+/// Held answers, sorted by due time. A running number makes the keys unique.
 type Held = BTreeMap<(Timestamp, u64), HeldAnswer>;
 
 /// A held answer.
@@ -129,13 +129,13 @@ struct HeldAnswer {
     turn: Option<Placed>,
 }
 
-/// The place of a held request in the queue of its key: its turn may still move.
+/// The place of a held request in the queue of its key, in which its turn may still move.
 #[derive(Clone, Debug)]
 struct Placed {
     key: Key,
     number: u64,
     turn: Arc<Turn>,
-    /// The end of the longest hold: the answer is due no later than this.
+    /// When the longest hold ends. The answer is due no later than this.
     latest: Timestamp,
 }
 
@@ -157,10 +157,10 @@ pub struct Used {
     pub close: Option<Close>,
 }
 
-/// A batch of queries from one read, at most [`BATCH_MAX`].
+/// A batch of at most [`BATCH_MAX`] queries from one read.
 struct Questions<'p, 'a> {
     batch: Batch<'p, 'a>,
-    /// For each request: the NOTIFY to answer, and whether the answer includes the quota.
+    /// The NOTIFY to answer for each request, and whether the answer includes the quota.
     asked: ArrayVec<(haproxy::Id, bool), BATCH_MAX>,
 }
 
@@ -184,7 +184,7 @@ enum End {
     NoMore,
     /// The bytes are not a valid frame or NOTIFY.
     Refused(Error),
-    /// The connection ends. The bytes are the last to be written.
+    /// The connection ends after these last bytes are written.
     Closed(Close, Vec<u8>),
 }
 
@@ -446,15 +446,15 @@ impl Conversation {
 
     fn hold(&mut self, id: haproxy::Id, delay: Duration, turn: Option<(Key, u64)>, now: Timestamp) {
         let due = match turn {
-            // The number of a turn is the moment of the decision. If the request has no place in the queue, its delay
-            // counts from that moment.
+            // A turn's number is the time of its decision. If the request has no place in the queue, its delay counts
+            // from that time.
             Some((_, number)) => (Timestamp::from_nanos(number) + delay).min(now + delay),
             None => now + delay,
         };
         let latest = now + self.agent.holds.limits.hold_max;
         let placed = turn.and_then(|(key, number)| {
             let turn = self.agent.throttle.turn(key, number)?;
-            // The bell listens before the due time is read, because the turn may move at any time.
+            // The bell must listen before the due time is read, because the turn may move at any time.
             self.bell.listen_to(&turn);
             Some(Placed { key, number, turn, latest })
         });
@@ -516,7 +516,7 @@ impl Conversation {
         self.answer_held_before(at);
     }
 
-    /// Inserts all held answers into `out` at `at`, before the DISCONNECT: HAProxy ignores answers after it.
+    /// Inserts all held answers into `out` at `at`, before the DISCONNECT, because HAProxy ignores all later answers.
     fn answer_held_before(&mut self, at: usize) {
         let goodbye = self.out.split_off(at);
         self.answer_all_held();

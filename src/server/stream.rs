@@ -34,7 +34,7 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
-    /// A TCP socket that has never waited: the runtime does not watch it yet. `None` if the runtime has refused it.
+    /// A TCP socket that has never waited, so the runtime does not watch it yet. `None` if the runtime has refused it.
     Fresh(Option<net::TcpStream>),
     /// A TLS connection after its handshake. Bytes that it has accepted may need a flush.
     Tls(Box<TlsStream<TcpStream>>),
@@ -54,7 +54,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Performs the client's TLS handshake over TCP; a Unix socket stays as it is. `host` is the name to verify.
+    /// Performs the client's TLS handshake over TCP; a Unix socket is left unchanged. `host` is the name to verify.
     pub(crate) async fn secured(self, host: &str, tls: Arc<ClientConfig>) -> io::Result<Stream> {
         let Stream::Tcp(stream) = self else { return Ok(self) };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -83,7 +83,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes without waiting, as much as the socket accepts. TLS accepts nothing this way: its records may need a
+    /// Writes as much as the socket accepts, without waiting. TLS accepts nothing this way: its records may need a
     /// flush.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {

@@ -14,7 +14,7 @@ const CHANGES_MAX: usize = 500;
 /// If more changes than this are pending, the whole list of blocks is sent instead.
 const WAITING_MAX: usize = 10_000;
 
-/// The time between two offers of blocks for which the store had no room.
+/// The time after which blocks for which the store had no room are offered again.
 const OFFER: Duration = Duration::from_secs(2);
 
 /// Synchronises blocks between this node and the store.
@@ -22,13 +22,13 @@ const OFFER: Duration = Duration::from_secs(2);
 pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
-    /// Changes of this node that the store has not applied yet; in `restoring`, blocks that it may have forgotten.
+    /// Changes of this node that the store has not applied yet; `restoring` has blocks that it may have forgotten.
     waiting: VecDeque<Ordered>,
     restoring: VecDeque<Ordered>,
-    /// The numbers of entries of `waiting` and of `restoring` that are in flight.
+    /// How many entries of `waiting` and of `restoring` are in flight.
     sent: (usize, usize),
-    /// Blocks for which the store has no room, with their ends. They are in force on this node only, so their number is
-    /// at most the number of its blocks.
+    /// Blocks for which the store has no room, with their end times. They are in force on this node only, so there are
+    /// at most as many as this node has blocks.
     pub(super) alone: BTreeMap<Target, Timestamp>,
     offered: Timestamp,
 }
@@ -62,14 +62,14 @@ impl BlockSync {
         BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
-    /// Applies the answer of the store. Returns the number of the store's blocks for which this node has no room.
+    /// Applies the store's answer. Returns how many of the store's blocks this node has no room for.
     pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
         let (changed, restored_count) = mem::take(&mut self.sent);
         let mut own: Vec<Ordered> = self.waiting.drain(..changed).collect();
         own.extend(self.restoring.drain(..restored_count));
         self.settle(&own, &news, now);
         let of_store: HashSet<&Target> = news.list.iter().map(|(target, _)| target).collect();
-        // For the same target, the store applies the change of this node after those of other nodes.
+        // For the same target, the store applies this node's change after the changes of other nodes.
         let mine = own[..changed].iter().filter(|own| of_store.contains(&own.change.target));
         let mine: Vec<Change> = mine.map(|own| own.change.clone()).collect();
         if news.extent != Extent::News {
@@ -117,7 +117,7 @@ impl BlockSync {
         self.alone.retain(|_, until| *until > now);
     }
 
-    /// Notes that the report was lost, or may be lost, so that it is sent again.
+    /// Notes that the report was lost, or may have been lost, so that it is sent again.
     pub(super) fn lost(&mut self) {
         self.sent = (0, 0);
     }
@@ -127,8 +127,8 @@ impl BlockSync {
         self.restoring = blocks.into_iter().map(|block| restored(block.target, block.until)).collect();
     }
 
-    /// Restores every block of this node in the store, instead of reporting the pending changes. A block that an
-    /// operator has ended stays ended.
+    /// Restores every block of this node in the store, instead of reporting pending changes. A block that an operator
+    /// has ended stays ended.
     fn restore_all(&mut self, throttle: &Throttle, now: Timestamp) {
         let is_end =
             |Change { target, until }: &Change| until.is_none() && matches!(target, Target::Fields(_));

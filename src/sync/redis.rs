@@ -49,7 +49,7 @@ const SCRIPTS: [&str; 5] = [
 ];
 
 impl Call {
-    /// The call for these arguments: each mode has its own call.
+    /// The call for these arguments. Each mode has its own call.
     const fn of(arguments: &Arguments) -> Call {
         match arguments {
             Arguments::Rate(_) => Call::Rate,
@@ -71,7 +71,7 @@ pub(super) struct Redis {
     link: Link,
     prefix: String,
     scripts: Vec<Script>,
-    /// The crowded keys of the last heartbeat: the next heartbeat reads their records, without a second round trip.
+    /// The crowded keys of the last heartbeat. The next heartbeat reads their records without a second round trip.
     crowded: Mutex<Vec<Key>>,
 }
 
@@ -197,7 +197,7 @@ impl Redis {
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
-    /// Reads the beginning of the records of these keys, of at most [`HINTS_MAX`].
+    /// Reads the beginning of the records of these keys, but of at most [`HINTS_MAX`] keys.
     async fn records(&self, keys: &[Key]) -> RedisResult<Vec<(Key, String)>> {
         let record = async |&key: &Key| {
             let mut read = redis::cmd("GETRANGE");
@@ -209,7 +209,7 @@ impl Redis {
             match record {
                 Ok(record) => Ok(Some((key, record))),
                 Err(error) if error.is_io_error() => Err(error),
-                // Another program has written the value: it has a different type, or is not text.
+                // Another program has written the value, which has a different type or is not text.
                 Err(_) => Ok(None),
             }
         };
@@ -274,7 +274,7 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Connects to a server. If `answer_max` is set, a later answer is an error.
+/// Connects to a server. If `answer_max` is set, an answer that takes longer is an error.
 async fn connect(
     info: ConnectionInfo,
     files: &StoreTlsFiles,
@@ -323,7 +323,7 @@ fn tag(key: Key) -> u64 {
     key.bits() % TAGS
 }
 
-/// The message of a key, as its script reads it.
+/// The message for a key, in the form that its script reads.
 fn written(arguments: &Arguments) -> String {
     let written = match arguments {
         Arguments::Rate(message) => serde_json::to_string(message),

@@ -47,8 +47,8 @@ pub(crate) struct EarlierSnapshot {
 }
 
 impl StateFile {
-    /// Finds the snapshot of an earlier process. A snapshot that cannot be used is renamed, and does not prevent the
-    /// start. `entries_max` and `annex_bytes_max` bound its size.
+    /// Finds the snapshot of an earlier process. A snapshot that cannot be used is renamed, and does not prevent
+    /// startup. `entries_max` and `annex_bytes_max` bound its size.
     pub(crate) fn find(&self, entries_max: u32, annex_bytes_max: usize) -> Option<EarlierSnapshot> {
         self.sweep();
         let bytes_max =
@@ -71,7 +71,7 @@ impl StateFile {
     }
 
     fn look(&self, bytes_max: u64) -> Result<Option<EarlierSnapshot>, SnapshotError> {
-        // The path is checked before it is opened: if it were a pipe, opening it would block the start.
+        // The file is checked before it is opened, because opening a pipe would block startup.
         let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             metadata => metadata?,
@@ -92,7 +92,7 @@ impl StateFile {
         let head = parts.head.clone();
         let moment = resumed(Clock::wall(), head.saved_at, head.wall)
             .map_err(|ahead| SnapshotError::Future(format!("{} s", ahead.as_secs())))?;
-        // The clock starts before the check, so the time that the check takes counts, too.
+        // The clock starts before the check, so that the time that the check takes is counted.
         let clock = Clock::going_on_at(moment);
         parts.check()?;
         Ok(Some(EarlierSnapshot { path: self.path.clone(), head, clock }))

@@ -22,7 +22,7 @@ use slowlane_core::cluster::{Due, Response, Settings};
 /// The maximum time for connecting to a store.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
-/// The maximum length of a token server's answer: all blocks, each with the longest target.
+/// The maximum length of a token server's answer: all blocks, each with the longest target, must fit.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
 
 /// The section `[cluster]` of the config.
@@ -77,7 +77,7 @@ pub(super) enum Store<'n> {
 }
 
 impl<'n> Store<'n> {
-    /// Connects to the store. Sentinels are queried again each time: the master may have changed.
+    /// Connects to the store. Sentinels are queried again each time, because the master may have changed.
     pub(super) async fn open(node: &'n Node) -> Result<Store<'n>, StoreError> {
         let SyncConfig { store, files, prefix, .. } = &node.config;
         Ok(match &store.place {
@@ -126,7 +126,7 @@ impl TokenLink {
         }
     }
 
-    /// Asks a question, and returns the answer to an exchange, or `None` for the answer to a login.
+    /// Asks a question. Returns the answer to an exchange, or `None` for the answer to a login.
     async fn ask(&mut self, question: &Question<&Due>) -> Result<Option<Response>, StoreError> {
         write(&mut self.0, question).await?;
         match read(&mut self.0, ANSWER_BYTES_MAX).await? {

@@ -31,7 +31,7 @@ const KEYS_MAX: usize = 4_000;
 /// The first pause between attempts to reach the store. A store that restarts is back within a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause: all nodes notice within this time that a store is back.
+/// The longest pause, within which all nodes notice that a store is back.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// This node: everything that the task needs.
@@ -70,7 +70,7 @@ impl Node {
         Ok(end)
     }
 
-    /// The role of this node at the token server of this slowlane.
+    /// How this node appears at the token server of this slowlane.
     pub(super) fn presence(&self) -> Presence {
         match (self.cluster.is_used(), self.config.is_secret_fixed) {
             (false, _) => Presence::Onlooker,
@@ -89,7 +89,7 @@ struct Task<'n> {
     run: String,
     rng: Rng,
     pauses: Pauses,
-    /// The moment since which the store has answered or has been silent.
+    /// When the store last began to answer, or fell silent.
     since: Timestamp,
     silent: Option<String>,
     /// When the last answered heartbeat and the last answered exchange of blocks were sent.
@@ -102,7 +102,7 @@ struct Task<'n> {
     membership: Membership,
     /// The names of the nodes with different SLOs, as last reported.
     others: Vec<String>,
-    /// The key secret in the store, while it differs from this node's.
+    /// The key secret in the store, if it differs from this node's.
     other_secret: Option<String>,
     clock_ms: i64,
     round_trip: Duration,
@@ -401,7 +401,7 @@ impl<'n> Task<'n> {
     }
 }
 
-/// Pauses that double up to [`LONGEST_PAUSE`], less up to half at random, so that not all nodes reconnect at once.
+/// Pauses that double up to [`LONGEST_PAUSE`], each less up to half at random, so that not all nodes reconnect at once.
 #[derive(Debug, Default)]
 struct Pauses(u32);
 

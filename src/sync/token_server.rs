@@ -21,14 +21,14 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// limited.
 const LOGIN_MAX: Duration = Duration::from_secs(5);
 
-/// The maximum length of a message: it has room for the most block changes, each with the longest target.
+/// The maximum length of a message: the maximum number of block changes, each with the longest target, must fit.
 const MESSAGE_BYTES_MAX: usize = 5 << 20;
 
 /// The maximum length of a message from a client that has not presented the token.
 const UNAUTHENTICATED_BYTES_MAX: usize = 512;
 
-/// The maximum number of connections that have not presented the token. A node presents the token at once: to displace
-/// the node, hundreds of clients would have to connect while its bytes are in flight.
+/// The maximum number of connections that have not presented the token. A node presents the token at once, so
+/// displacing a node would take hundreds of clients that connect while its bytes are in flight.
 const UNAUTHENTICATED_MAX: usize = 200;
 
 /// The answer to a node of an older version, in that version's protocol, RESP.

@@ -58,7 +58,7 @@ pub(super) enum StorePlace {
     Own,
 }
 
-/// The reason why a text is not the address of a store. The messages must not contain a password.
+/// Why a string is not the address of a store. The messages must not contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(

@@ -81,7 +81,7 @@ fn bracketed(is_dry_run: bool, text: String) -> String {
     if is_dry_run { format!("({text})") } else { text }
 }
 
-/// The SLO of a key, marked if it is a dry run.
+/// The SLO of a key, marked if the SLO is a dry run.
 fn numbered(slo: u32, is_dry_run: bool) -> String {
     if is_dry_run { format!("{slo} dry run") } else { slo.to_string() }
 }
@@ -104,7 +104,7 @@ fn through(key: &KeyLine) -> String {
     }
 }
 
-/// The rate of the busiest key, in the unit of the SLO's rate; or the most requests in flight, if the law counts them.
+/// The rate of the busiest key, in the unit of the SLO's rate; or the most requests in flight, if its law counts these.
 fn busiest(slo: &SloLine) -> String {
     let (unit, seconds) = match slo.rate.split_once('/').map_or("s", |(_, unit)| unit) {
         "m" => ("m", 60.0),
@@ -124,7 +124,7 @@ fn throttled(slo: &SloLine, verdict: usize) -> String {
     if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
 }
 
-/// Shown instead of fields for the key of all requests that cannot be looked up.
+/// Shown instead of fields for the key shared by all requests that cannot be looked up.
 const REFUSED: &str = "refused: the website is not a valid host name, or a value is too long to be looked up";
 
 /// The fields of a key, and its block.

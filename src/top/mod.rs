@@ -20,7 +20,7 @@ use crate::daemon::asked_to_end;
 use crate::observe::status::{HistoryLines, Snapshot};
 use text::Room;
 
-/// An answer of the daemon: its status, or the keys throttled in a time span.
+/// An answer from the daemon: its status, or the keys throttled in a time span.
 enum Fetched {
     Status(Box<Snapshot>),
     History(HistoryLines),
@@ -49,7 +49,7 @@ pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Res
     Ok(io::stdout().write_all(Fetched::ask(daemon, since)?.text(Room::ENDLESS).as_bytes())?)
 }
 
-/// Prints a ranking of groups, which is the answer at this path.
+/// Prints the ranking of groups that the daemon returns at this path.
 pub(crate) fn groups(daemon: &AdminClient, path: &str) -> anyhow::Result<()> {
     let ranking = serde_json::from_slice(&daemon.get(path)?)?;
     Ok(io::stdout().write_all(text::groups(&ranking, Room::ENDLESS).as_bytes())?)
@@ -75,7 +75,7 @@ pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>) -> anyhow::Res
             () = asked_to_end => Ok(()),
         }
     });
-    // A query may still be unanswered: do not wait for it.
+    // Do not wait for a query that may still be unanswered.
     runtime.shutdown_background();
     ended
 }
@@ -97,7 +97,7 @@ async fn refresh(daemon: AdminClient, since: Option<Duration>, mut last: Fetched
     }
 }
 
-/// The interval between refreshes: the daemon makes one snapshot per second.
+/// The interval between refreshes, because the daemon makes one snapshot per second.
 const REFRESHED: Duration = Duration::from_secs(1);
 
 /// Control sequences of ECMA-48: erase all, go to the first line, erase a line, erase what is below.
@@ -106,7 +106,7 @@ const HOME: &str = "\x1b[H";
 const ERASE_LINE: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// The number of lines that are not rows of the three tables: rates, headings, connections.
+/// The number of lines that are not rows of the three tables, such as rates, headings and connections.
 const OTHER_LINES: usize = 15;
 
 /// The maximum number of rows on the screen for one line of text, so that a long warning leaves room for the clients.

@@ -4,7 +4,7 @@ use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse
 use crate::top::columns::{GROUPS, KEYS, PAST_KEYS, SLOS, ScreenColumn, delay, short};
 use slowlane_core::base::{aligned, shown, units::left};
 
-/// The room for text: its width in characters, and the number of rows in each table.
+/// The space for text: the number of characters per line, and the number of rows in each table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) columns: usize,
@@ -64,7 +64,7 @@ pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
     format!("{all} requests/s, averaged over {over}{sampled}\n") + &table(&GROUPS, groups, room) + &error
 }
 
-/// The first problem of the last reload, how many others it had, and whether it was refused; `None` without problems.
+/// The first problem of the last reload, how many others there were, and whether it was refused; `None` without any.
 fn warning(snapshot: &Snapshot) -> Option<String> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();
@@ -88,7 +88,7 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     }))
 }
 
-/// `throttled`, and the number of keys if the list is incomplete: `throttled (first 100 of 512 or more)`.
+/// `throttled`, with the number of keys if the list is incomplete, as in `throttled (first 100 of 512 or more)`.
 fn throttled(snapshot: &Snapshot) -> String {
     let dry_runs = snapshot.keys.iter().filter(|key| key.dry_run).count();
     let groups = [
@@ -103,10 +103,10 @@ fn throttled(snapshot: &Snapshot) -> String {
     if reported.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", reported.join(", ")) }
 }
 
-/// The maximum number of protected applications in the line of stores.
+/// The maximum number of protected applications in the line that [`stores`] returns.
 const PROTECTED_MAX: usize = 3;
 
-/// Table, holds, connections, blocks, the cluster, protected applications and the peers, in one line.
+/// One line about the table, holds, connections, blocks, the cluster, protected applications and peers.
 fn stores(snapshot: &Snapshot) -> String {
     let Snapshot { table, holds, connections, blocks, cluster, peers, protect, .. } = snapshot;
     let [entries, entries_max, evictions, held, held_max] =
@@ -186,10 +186,10 @@ fn table<T>(columns: &[ScreenColumn<T>], rows: &[T], room: Room) -> String {
 const INDENT: &str = "  ";
 const GAP: &str = "  ";
 
-/// The number of characters of the last column that must fit. A longer name may be cut.
+/// How many characters of the last column must fit on the screen. A longer name may be cut.
 const NAME_CHARS: usize = 40;
 
-/// The indices of the columns that fit: a number is shown whole or not at all.
+/// The indices of the columns that fit. A number is shown in full or not at all.
 fn fitting<T>(columns: &[ScreenColumn<T>], lines: &[Vec<String>], room: usize) -> Vec<usize> {
     let last = columns.len() - 1;
     let width = |place: usize| {

@@ -1,4 +1,4 @@
-//! The old process of an upgrade: it starts the new process and hands everything over.
+//! The old process of an upgrade, which starts the new process and hands everything over.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
@@ -27,13 +27,13 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// The longest wait for this process's own tasks to stop deciding.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest wait for the new process after this process has stopped deciding: requests wait during that time.
+/// The longest wait for the new process after this process has stopped deciding, during which requests wait.
 const TAKE_MAX: Duration = Duration::from_secs(2);
 
 /// The maximum number of rounds of sending changed keys before this process stops deciding.
 const ROUNDS_MAX: usize = 5;
 
-/// The rounds end when at most this many keys have changed: sending them takes no more than some milliseconds.
+/// The rounds end when at most this many keys have changed: sending them takes only a few milliseconds.
 const CHANGED_FEW: usize = 1_000;
 
 /// The parts of a daemon that it hands over.
@@ -70,7 +70,7 @@ pub(crate) enum Failure {
 }
 
 impl Handover {
-    /// Starts the program and hands over to it. Blocks, so it needs its own thread.
+    /// Starts the program and hands over to it. This call blocks, so it needs its own thread.
     ///
     /// # Errors
     /// The new process has not taken over, and is terminated. This process keeps all its state, and its trigger holds
@@ -197,8 +197,8 @@ fn expect(channel: &Channel, is_expected: impl Fn(&UpgradeMessage) -> bool) -> i
 }
 
 impl Successor {
-    /// Reports to the new process that systemd knows it, and from then on each request that must be taken back. Returns
-    /// when either process ends.
+    /// Reports to the new process that systemd knows it, and from then on reports each request that must be taken back.
+    /// Returns when either process ends.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;
         if channel.send(&UpgradeMessage::Main, None).is_err() {
@@ -223,8 +223,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Finds the program. Call this at startup: later, the path may hold another program, and the working directory may
-    /// differ.
+    /// Finds the program. Call this at startup, because later the path may hold another program, and the working
+    /// directory may differ.
     pub(crate) fn of_this_process() -> io::Result<Program> {
         let mut arguments = env::args_os();
         let typed = arguments.next().map(PathBuf::from).unwrap_or_default();

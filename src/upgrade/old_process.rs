@@ -1,4 +1,4 @@
-//! The new process of an upgrade: it takes over everything from the old process.
+//! The new process of an upgrade, which takes over everything from the old process.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -41,7 +41,7 @@ impl OldProcess {
         }
         let meet = || -> anyhow::Result<OldProcess> {
             let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-            // If it stayed standard input, the socket would be open for as long as this process runs.
+            // If the socket stayed standard input, it would be open for as long as this process runs.
             dup2_stdin(File::open("/dev/null")?)?;
             let channel = Channel(socket);
             channel.wait_at_most(Some(PATIENCE))?;
@@ -65,8 +65,8 @@ impl OldProcess {
         meet().map(Some).with_context(cannot)
     }
 
-    /// Takes the state and the connections. When this returns, the old process has stopped deciding. Blocks, so it
-    /// needs its own thread.
+    /// Takes the state and the connections. When this returns, the old process has stopped deciding. This call blocks,
+    /// so it needs its own thread.
     ///
     /// # Errors
     /// The old process has ended or continues to serve.
@@ -107,8 +107,8 @@ impl OldProcess {
         Ok(matches!(message, UpgradeMessage::State))
     }
 
-    /// Reports to the old process that this process serves. A thread receives the remaining messages of the old
-    /// process, and calls `main` when systemd knows this process or the old process has ended.
+    /// Reports to the old process that this process is serving. A thread receives the remaining messages of the old
+    /// process, and calls `main` once systemd knows this process or the old process has ended.
     ///
     /// # Errors
     /// The old process continues to serve, so this process must end.

@@ -15,14 +15,14 @@ use std::time::Duration;
 use crate::watch::fingerprint::Fingerprint;
 use slowlane_core::base::Timestamp;
 
-/// The time without changes before an edit is read: `cp`, for example, writes several files.
+/// The time without changes before an edit is read, because a program like `cp` may write several files in turn.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The time without changes before a file written in place is read: a loop may open it for each line.
+/// The time without changes before a file written in place is read, because a loop may open it for each line.
 const SETTLE_IN_PLACE: Duration = Duration::from_secs(1);
 
-/// The time without changes before an edit is read while a writer has a file open. Even a writer that crashes closes
-/// its files.
+/// The time without changes before an edit is read although a writer has a file open. Even when a writer crashes, its
+/// files are closed.
 const SETTLE_OPEN: Duration = Duration::from_secs(30);
 
 /// The longest total wait for files that are replaced again and again.
@@ -53,7 +53,7 @@ pub(super) struct Debounce {
     last: Fingerprint,
     /// The edit that has not been read yet.
     edit: Option<Edit>,
-    /// Whether SIGHUP or a new key secret has requested a reload: the next check reads the files even if unchanged.
+    /// Whether SIGHUP or a new key secret has requested a reload. The next check then reads even unchanged files.
     pub(super) is_asked: bool,
 }
 
@@ -64,7 +64,7 @@ struct Edit {
     /// The moment of the last change.
     changed: Timestamp,
     is_in_place: bool,
-    /// The time of the second check, after a map turned out to be smaller.
+    /// When to check again, after a map turned out to be smaller.
     second_look: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ impl Debounce {
         self.edit = Some(Edit { since: before.since, is_in_place, ..new });
     }
 
-    /// Notes that the files of this check were read, and put in force or rejected.
+    /// Notes that the files of this check were read, and then put in force or rejected.
     pub(super) fn taken(&mut self, found: Fingerprint) {
         *self = Debounce::new(found);
     }

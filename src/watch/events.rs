@@ -11,7 +11,7 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::watch::fingerprint::{Fingerprint, Seen};
 
-/// The interval of checks without an event: network file systems send none.
+/// How often files are checked without an event, because network file systems send no events.
 pub(super) const LOOK: Duration = Duration::from_secs(5);
 
 /// The longest chain of symbolic links that is followed.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use slowlane_core::policy::Strays;
 
-/// The metadata of all files of a policy: any edit changes it.
+/// The metadata of all files of a policy, which any edit changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     /// `None` for a missing file.
@@ -42,9 +42,9 @@ impl Fingerprint {
         Fingerprint { files: files.iter().map(|path| Seen::look(path)).collect(), ..Fingerprint::default() }
     }
 
-    /// Whether a file was created, or has a different size under the same inode. Its writer may not have finished.
+    /// Whether a file was created, or changed its size but not its inode. In both cases, its writer may still write.
     ///
-    /// A file that was renamed over another one is whole.
+    /// A file that was renamed over another file is complete.
     pub(super) fn is_written_in_place_since(&self, before: &Fingerprint) -> bool {
         let in_place = |(now, before): (&Option<Seen>, &Option<Seen>)| match (now, before) {
             (Some(now), Some(before)) => now.id == before.id && now.size != before.size,

@@ -13,10 +13,10 @@ use slowlane_core::base::{Address, SloId};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Policy, Slo, map};
 
-/// The address where slowlane will listen for ends if its config names none.
+/// The address where slowlane will listen for reports of ends if its config names no address.
 const ENDS: &str = "127.0.0.1:9004";
 
-/// The options of SLO 0 if it has no limit: only these options may be replaced.
+/// The options of SLO 0 if it has no limit. No other options may be replaced.
 const UNLIMITED: &str = "rate=unlimited";
 
 /// Protects a website, or everything. Returns the changes to the policy's files, and the resulting policy.
@@ -151,7 +151,7 @@ fn with_line(path: PathBuf, line: String) -> anyhow::Result<FileChange> {
     Ok(added(path, before, vec![line]))
 }
 
-/// The text of a file of the policy, which attach does not create.
+/// The text of a file of the policy, which `attach` does not create.
 fn existing(path: &Path) -> anyhow::Result<String> {
     read(path).map_err(|error| anyhow!("{error}; create the file if it is missing"))
 }

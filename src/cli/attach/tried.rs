@@ -47,7 +47,7 @@ pub(super) fn haproxy(
     Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
-/// Lets nginx check a configuration as it is, and then copies with the changes, whose `include` lines name copies. The
+/// Lets nginx check a configuration as it is, and then changed copies, whose `include` lines name the other copies. The
 /// other files of the folder are linked, because nginx looks for relative paths beside its main file.
 pub(super) fn nginx(
     config: &Path,

@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         .map_err(|_| Refused::Unread(format!("{}: this file is not UTF-8 text", path.display())))
 }
 
-/// The text of a file, with invalid UTF-8 replaced: this text is never written back.
+/// The text of a file, with invalid UTF-8 replaced. This text is never written back.
 pub(in crate::cli) fn lossy(path: &Path) -> Result<String, Refused> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
@@ -72,7 +72,7 @@ impl Folder {
     pub(super) fn write(&self, files: &[File], changes: &[FileChange]) -> anyhow::Result<()> {
         for File { name, text } in files {
             let path = self.0.join(name);
-            // If the operator has edited the file, the edited version is kept, too.
+            // If the operator has edited the file, a backup of the edited version is kept, too.
             if fs::read_to_string(&path).is_ok_and(|there| there != *text) {
                 self.back_up(&path)?;
             }
@@ -141,8 +141,8 @@ fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces a file in one step: after a power cut, the file has either the old text or the new text. Its owner and
-/// permissions are those of `like`, or the defaults if `like` does not exist.
+/// Replaces a file in one step: after a power cut, the file has either the old text or the new text. The file's owner
+/// and permissions are those of `like`, or the defaults if `like` does not exist.
 fn write_over(path: &Path, text: impl AsRef<[u8]>, like: &Path) -> anyhow::Result<()> {
     let place = || path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new("/"));

@@ -154,7 +154,7 @@ fn fix(line: &FaultLine) -> &'static str {
 pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
     let Some(ClusterUse { silent, since_s, nodes, other_slos, .. }) = &status.cluster else { return };
     match silent {
-        // The daemon gives this reason, so the rights of this user do not matter.
+        // This reason comes from the daemon, so the rights of this user do not matter.
         Some(reason) => report.add(
             Health::Wrong,
             "cluster",

@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError};
 use crate::observe::Clock;
 use crate::observe::status::Snapshot;
 
-/// The smallest jump of the clock to report: the time in the status is up to a second old, and the answer takes time.
+/// The smallest jump of the clock to report. The time in the status is up to a second old, and arrives with a delay.
 const JUMP_MIN_S: u64 = 10;
 
 /// The allowance for open files other than connections, as on the page "Sizing".
@@ -29,7 +29,7 @@ pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Do
     }
 }
 
-/// Checks whether a time service synchronises the clock, and whether it has jumped since the daemon started.
+/// Checks whether a time service synchronises the clock, and whether the clock has jumped since the daemon started.
 pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {

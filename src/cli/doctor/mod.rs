@@ -60,7 +60,7 @@ enum Health {
     Wrong,
 }
 
-/// The system's error message for a user without the rights.
+/// The system's error message for a user who lacks the rights.
 const DENIED: &str = "Permission denied";
 
 impl DoctorReport {

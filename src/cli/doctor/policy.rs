@@ -62,7 +62,7 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
 pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
-        // This is always a fault: the rights that count here are the daemon's, not this user's.
+        // This is always a fault, because the rights that count here are the daemon's, not this user's.
         let text = format!("the last edit of the policy is not in force: {first}");
         report.add(Health::Wrong, "policy", text, CORRECT.into());
     }

@@ -26,7 +26,7 @@ struct Read {
 /// A frontend of HAProxy, or a server of nginx.
 struct Site {
     name: String,
-    /// The line that is missing for queries to slowlane; `None` if nothing is missing.
+    /// The missing line without which the proxy does not query slowlane; `None` if nothing is missing.
     lacks: Option<&'static str>,
     /// Whether it accepts connections over IPv6.
     has_ipv6: bool,
@@ -56,7 +56,7 @@ const WORKER_CONNECTIONS: u64 = 512;
 
 const NAME_IT: &str = "name the proxy's main file with --haproxy or --nginx";
 
-/// With fewer connections, a crawler or a waiting crowd can exhaust an nginx worker: each client takes two.
+/// With fewer connections, a crawler or a waiting crowd can exhaust an nginx worker: each client takes two of them.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {
@@ -64,7 +64,7 @@ impl Proxies {
         let read = |kind, named: Vec<PathBuf>, default: &str, read: fn(&[PathBuf]) -> _| {
             let is_named = !named.is_empty();
             let paths = if is_named { named } else { vec![default.into()] };
-            // Without the rights to look, assume that the file exists.
+            // If this user lacks the rights to look, assume that the file exists.
             let is_there = is_named || paths[0].try_exists().unwrap_or(true);
             let path = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
             is_there.then(|| ProxyConfig { kind, read: read(&paths), path, is_named })
@@ -181,7 +181,7 @@ fn read_haproxy(paths: &[PathBuf]) -> Result<Read, Refused> {
     })
 }
 
-/// In a section, the word at index `place` of each line that begins with `first`.
+/// For each line of a section that begins with `first`, the word at index `place`.
 fn words<'c>(
     config: &'c HaproxyConfig<'c>,
     section: &'c Section,

@@ -113,7 +113,7 @@ fn queue(
         match output.write(lines) {
             Ok(()) if mem::take(&mut is_reported) => tracing::info!("the decision log can be written again"),
             Ok(()) => {}
-            // If a disk is full now and then, at most two log lines a second report it.
+            // If a disk fills up from time to time, at most two log lines a second report it.
             Err(error) => {
                 if !is_reported && let Some(suppressed) = failed_line.allow(clock.now()) {
                     is_reported = true;
@@ -131,7 +131,7 @@ fn queue(
 #[derive(Debug)]
 struct PerSecond {
     most: u32,
-    /// The current second in the upper half, and the number of its lines in the lower half.
+    /// The current second, in the upper half of the bits, and its number of lines, in the lower half.
     state: AtomicU64,
 }
 

@@ -1,7 +1,7 @@
 //! The log: lines on standard error, which journald, Docker and terminals all collect.
 //!
-//! No caller waits for standard error: a thread writes the lines from a bounded queue. When the queue is full, lines
-//! are dropped and counted.
+//! No caller waits for standard error, because a thread writes the lines from a bounded queue. When the queue is full,
+//! lines are dropped and counted.
 
 mod journal;
 mod panics;
@@ -76,7 +76,7 @@ const LINES_MAX: usize = 1024;
 /// The number of lines that were dropped because the queue was full or writing to standard error failed.
 pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// Dropping this waits up to two seconds for the queued lines to be written, so hold it until the process ends.
+/// Dropping this value waits up to two seconds for the queued lines to be written, so keep it until the process ends.
 #[must_use]
 pub(crate) struct Goodbye;
 
@@ -100,7 +100,7 @@ pub(crate) fn start(settings: LogSettings) -> Goodbye {
     Goodbye
 }
 
-/// The layer that formats log lines. For the journal, lines have a priority and no time.
+/// The layer that formats log lines. For the journal, lines have a priority but no time.
 fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Layered<LevelFilter, Registry>> + Send + Sync> {
     let lines = fmt::layer()
         .with_target(false)
@@ -140,7 +140,7 @@ fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQ
 }
 
 thread_local! {
-    /// Collects the line that the writer thread logs itself, which bypasses the queue.
+    /// Collects the line that the writer thread itself logs, bypassing the queue.
     static OWN: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -186,7 +186,7 @@ impl OncePerSecond {
         Some((suppressed > 0).then_some(suppressed))
     }
 
-    /// Logs a warning, unless the last one was logged less than a second ago.
+    /// Logs a warning, unless the previous warning was logged less than a second ago.
     pub(crate) fn warn(&self, now: Timestamp, text: impl FnOnce() -> String) {
         if let Some(suppressed) = self.allow(now) {
             tracing::warn!(suppressed, "{}", text());

@@ -1,4 +1,4 @@
-//! Panics as lines of the log: the standard library's own hook writes directly to standard error, and may block.
+//! Panics as log lines, because the standard library's own hook writes directly to standard error, and may block.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -28,7 +28,7 @@ impl Busy {
         }
     }
 
-    /// Requests per second of a key, received and admitted, over the time `over` or as much of it as is known.
+    /// Requests per second of a key, received and admitted, over the time `over` or over the part of it that is known.
     ///
     /// `None` if less than a second is known.
     pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {
@@ -43,7 +43,7 @@ impl Busy {
 /// The tolerance for late ticks.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The totals of one key, received and admitted, from which the key's rates are calculated.
+/// The total requests of one key, received and admitted, from which the key's rates are calculated.
 #[derive(Debug)]
 struct Meters {
     last: [FreqCtr; 2],

@@ -28,7 +28,7 @@ pub struct ClusterLine {
 }
 
 impl ClusterLine {
-    /// The nodes whose SLOs differ from those of this node.
+    /// The nodes whose SLOs differ from this node's.
     pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
         let ours = self.nodes.iter().find(|node| node.run == self.run).map(|node| &node.policy);
         self.nodes.iter().filter(move |node| ours.is_some_and(|ours| *ours != node.policy))

@@ -52,7 +52,7 @@ impl Column {
         }
     }
 
-    /// Sets a column. A rate is set as in HAProxy: it holds for one second and fades in the next.
+    /// Sets a column. A rate is set as in HAProxy: the rate holds for one second and fades in the next.
     pub fn write(self, entry: &mut Entry, value: u32, now: Timestamp) {
         let rate = FreqCtr { curr_tick: now.ticks_ms() & !1, curr_ctr: value, prev_ctr: 0 };
         match self {

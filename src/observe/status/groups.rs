@@ -4,9 +4,9 @@
 //! a sample of all requests ─▶ 1 minute │ 10 minutes │ 1 hour, each faded once a second
 //! ```
 //! A request belongs to the group of its address, to one group for each network around it, and to one for each of its
-//! fields. Up to [`NOTES_PER_S`] requests a second are all noted; of more, only a sample, in which each stands for
-//! several. A span is an exponentially damped mean, like a load average: in the span of a minute, a request from a
-//! minute ago counts 1/e.
+//! fields. If at most [`NOTES_PER_S`] requests arrive in a second, all are noted; otherwise, only a sample is, in which
+//! each request stands for several. A span is an exponentially damped mean, like a load average: in the span of a
+//! minute, a request from a minute ago counts 1/e.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -23,8 +23,8 @@ use slowlane_core::base::{Decision, FIELDS_MAX, Key, Network, Ticket, Timestamp,
 use slowlane_core::policy::{Fact, Text};
 use slowlane_core::table::{Counter, Frequent};
 
-/// The number of notes per second, up to 4,096 requests/s. Above that, 1 in 128 requests is noted: a note costs as much
-/// as two requests.
+/// The number of notes per second, up to 4,096 requests/s. Above that, 1 in 128 requests is noted, because a note costs
+/// as much as two requests.
 const NOTES_PER_S: u32 = 32;
 const ONE_IN: f64 = 128.0;
 
@@ -79,7 +79,7 @@ impl Lookback {
         [60, 600, 3_600][self as usize]
     }
 
-    /// The span of exactly this time, if there is one.
+    /// The span of exactly this length, if there is one.
     pub fn of(time: Duration) -> Option<Lookback> {
         Lookback::ALL.into_iter().find(|span| time == Duration::from_secs(span.seconds().into()))
     }
@@ -172,7 +172,7 @@ impl Groups {
         self.one_in.load(Relaxed)
     }
 
-    /// Notes a request, which waits for `turn`, unless the notes are in use. `facts` passes each field to its argument.
+    /// Notes a request, which waits for `turn`, unless the notes are locked. `facts` passes each field to its argument.
     pub fn note(
         &self,
         decision: &Decision,

@@ -1,4 +1,4 @@
-//! The most throttled keys, found with bounded memory: the SpaceSaving sketch.
+//! The most throttled keys, found with bounded memory by the SpaceSaving sketch.
 //!
 //! Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT
 //! 2005).

@@ -32,7 +32,7 @@ const LISTED_MAX: usize = 100;
 /// The answer from `/api/history`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistoryLines {
-    /// Milliseconds since 1970: now, and the start of the first period.
+    /// The current time and the start of the first period, in milliseconds since 1970.
     pub at_ms: u64,
     pub from_ms: u64,
     /// The length of a period in seconds: a minute or an hour.
@@ -46,20 +46,20 @@ pub struct HistoryLines {
     pub keys_total: KeyCount,
 }
 
-/// A key that was throttled. For a dry run, the numbers are those that enforcing it would have caused.
+/// A key that was throttled. For a dry run, the numbers are those that enforcing the dry run would have caused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PastKey {
     pub key: String,
     pub slo: u32,
     pub dry_run: bool,
-    /// Whether this is the key of all requests that cannot be looked up.
+    /// Whether this is the key shared by all requests that cannot be looked up.
     pub refused: bool,
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
     pub why: Option<String>,
     pub delayed: u64,
     pub denied: u64,
-    /// The longest known delay: only the last delay of each second is read.
+    /// The longest known delay. Only the last delay of each second is read.
     pub delay_ms: u64,
     pub first_ms_ago: u64,
     pub last_ms_ago: u64,
@@ -140,7 +140,7 @@ impl History {
         }
     }
 
-    /// The keys and requests throttled in the last `span`, a day at most, and in the whole period in which it begins.
+    /// The keys and requests throttled in the last `span`, at most a day, extended to the start of its first period.
     pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
         let periods = &self.periods[usize::from(span > HOUR)];
         let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));

@@ -16,7 +16,7 @@ const VALUE_BYTES_MAX: usize = 128;
 const IN_KEY: u8 = 1;
 const CUT: u8 = 2;
 
-/// The facts of a request in sequence, as far as there is room:
+/// The facts of a request in sequence, as many as fit:
 ///
 /// ```text
 ///  │ flags │ prefix + 1, or 0 │ bytes of name │ bytes of value │ name … │ value … │

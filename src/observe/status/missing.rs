@@ -22,10 +22,10 @@ const FEW: u64 = 100;
 /// The shortest window with few requests, in seconds.
 const TICKS: u64 = 60;
 
-/// The shortest time between two log lines about one field, in seconds.
+/// The shortest time between two log lines about the same field, in seconds.
 const LOG_EVERY: u64 = 600;
 
-/// The maximum number of characters of an example: a client may have chosen its text.
+/// The maximum number of characters of an example, because a client may have chosen its text.
 const EXAMPLE_CHARS: usize = 64;
 
 /// If a larger share of the requests has faults, the configuration is wrong.
@@ -45,7 +45,7 @@ pub enum Fault {
 pub struct FaultLine {
     pub field: String,
     pub fault: Fault,
-    /// The number of requests with the fault, among the last `of`.
+    /// The number of requests with the fault, among the last `of` requests.
     pub requests: u64,
     pub of: u64,
     /// The beginning of the last unreadable value.

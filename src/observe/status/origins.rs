@@ -23,7 +23,7 @@ pub(super) struct Origins {
 pub(super) type Listed<'l> = ((Key, SloId), &'l Label);
 
 impl Origins {
-    /// Looks up unknown lines of listed keys, [`LOOKUPS_MAX`] at most. Forgets the lines of keys no longer listed.
+    /// Looks up at most [`LOOKUPS_MAX`] unknown lines of listed keys. Forgets the lines of keys no longer listed.
     pub(super) fn update<'l>(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed<'l>>) {
         let mut before = mem::take(&mut self.known);
         let in_force = Arc::downgrade(policy);

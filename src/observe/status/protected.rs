@@ -12,7 +12,7 @@ pub struct ProtectedLine {
     pub limit: usize,
     pub inside: usize,
     pub waiting: usize,
-    /// The time that a page takes, as a multiple of the time that it takes when nothing queues.
+    /// How long a page takes, as a multiple of the time that it takes when nothing queues.
     pub slowdown: f64,
     /// How long a new request would wait at the end of the queue.
     pub queue_ms: u64,

@@ -13,7 +13,7 @@ use slowlane_core::law::Used;
 use slowlane_core::policy::{Explained, Part};
 use slowlane_core::throttle::{Throttle, View};
 
-/// The quotas of a request, as they stand now. Reading them counts nothing.
+/// The quotas of a request, as they stand now. Reading them counts no request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Quotas {
     pub quotas: Vec<QuotaLine>,

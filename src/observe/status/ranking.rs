@@ -10,7 +10,7 @@ use slowlane_core::base::Network;
 /// A network is left out if one narrower group has nearly all of its requests.
 const NEARLY_ALL: f64 = 0.9;
 
-/// The minimum number of sampled requests for a crowd: among fewer requests, one busy client is normal.
+/// The minimum number of sampled requests for a crowd, because among fewer requests one busy client is normal.
 const CROWD_MIN: u64 = 200;
 const CROWD_SHARE: f64 = 0.95;
 const FEW: u32 = 50;
@@ -23,7 +23,7 @@ pub struct Ranking {
     pub requests_per_s: f64,
     /// How far the true rate of a group may exceed its `requests_per_s`, apart from the error of the sample.
     pub error_per_s: f64,
-    /// The number of requests in the sample, and how many requests each stands for now.
+    /// The number of requests in the sample, and how many requests each of them stands for now.
     pub sampled: u64,
     pub one_in: u32,
     pub groups: Vec<GroupRow>,
@@ -126,7 +126,7 @@ impl Ranking {
 }
 
 impl GroupRow {
-    /// The network of a row for an address or a network, and its rate of requests.
+    /// The network of a row for an address or a network, and the row's rate of requests.
     fn network(&self) -> Option<(Network, f64)> {
         let is_one = self.field == NETWORK || self.field == "source";
         Some((is_one.then(|| self.value.parse().ok()).flatten()?, self.requests_per_s))
@@ -151,7 +151,7 @@ impl AddressBits {
     }
 
     /// The estimated number of addresses that have set the bits (linear counting: Whang and others, 1990). `None` if
-    /// there are too many to tell.
+    /// there are too many for an estimate.
     pub(super) fn addresses(self) -> Option<u32> {
         let zeros = f64::from(self.0[0].count_zeros() + self.0[1].count_zeros());
         (zeros > 0.0).then(|| (128.0 * (128.0 / zeros).ln()).round() as u32)

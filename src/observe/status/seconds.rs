@@ -50,7 +50,7 @@ pub struct Minutes {
     pub p99_ms: VecDeque<Option<u64>>,
 }
 
-/// The last seconds, and the last totals, needed to compute the next second.
+/// The last seconds, and the last totals, which are needed to compute the next second.
 #[derive(Debug, Default)]
 pub(super) struct Seconds {
     pub(super) minutes: Minutes,

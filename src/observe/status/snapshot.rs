@@ -158,9 +158,9 @@ pub struct SloLine {
     pub shadow: [f64; 3],
     /// Admitted requests per second of the SLO's busiest known key, averaged over the last seconds.
     ///
-    /// If an SLO has a single key, these are all of its requests.
+    /// If an SLO has a single key, these are all of the SLO's requests.
     pub busiest_per_s: Option<f64>,
-    /// The largest number of requests in flight for one key, if the SLO's law counts them.
+    /// The largest number of requests in flight for one key, if the SLO's law counts requests in flight.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
     /// The unit of the SLO's numbers, and the work settled so far. `None` if the SLO counts requests.
@@ -179,12 +179,12 @@ pub struct KeyLine {
     pub slo: u32,
     /// The objective of the SLO, as its law describes it.
     pub objective: String,
-    /// The file and the line that gave the key its SLO, like `source.map:8`; `None` until it is looked up.
+    /// The file and the line that gave the key its SLO, like `source.map:8`; `None` until the line is looked up.
     pub line: Option<String>,
     /// Whether the key passes, although a dry run would throttle it.
     pub dry_run: bool,
-    /// Whether this is the key of all requests that cannot be looked up: their website is not a host, or a value is too
-    /// long to search.
+    /// Whether this is the key shared by all requests that cannot be looked up, because their website is not a host or
+    /// a value is too long.
     pub refused: bool,
     /// The block that refuses the key.
     pub blocked: Option<BlockedKey>,
@@ -205,7 +205,7 @@ pub struct KeyLine {
     ///
     /// The rate is a mean over the last ten seconds, or over the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
-    /// The rate of admitted requests. A dry run admits all requests, though another SLO may throttle them.
+    /// The rate of admitted requests. A dry run admits all requests, although another SLO may throttle them.
     pub let_through_per_s: Option<f64>,
     /// The rate that a dry run would admit.
     pub would_let_through_per_s: Option<f64>,
@@ -305,7 +305,7 @@ impl Status {
 }
 
 impl BlockedKey {
-    /// The block that refused a request, if it is still in force.
+    /// The block that refused a request, if the block is still in force.
     pub(super) fn of(blocked: Blocked, throttle: &Throttle, now: Timestamp) -> Option<BlockedKey> {
         let by = match blocked.by {
             BlockedBy::Operator(number) => throttle.operator_block(number, now)?.to_string(),
@@ -316,7 +316,7 @@ impl BlockedKey {
 }
 
 fn slos(policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
-    // Lines are made only for the listed SLOs: a policy may have thousands of SLOs.
+    // Lines are made only for the listed SLOs, because a policy may have thousands of SLOs.
     let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
     if listed.len() > SLOS_MAX {
@@ -405,7 +405,7 @@ fn line_of_key(
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
         since_ms_ago: now.since(hitter.since).as_millis() as u64,
         asked_per_s: asked,
-        // A dry run admits everything. Its row counts the requests that it would admit.
+        // A dry run admits everything, but its row counts the requests that it would admit.
         let_through_per_s: if dry_run { asked } else { row_admits },
         would_let_through_per_s: row_admits.filter(|_| dry_run),
         clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),

@@ -114,7 +114,7 @@ fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
 
-/// A number of keys. If it is not exact, there may be more.
+/// A number of keys. If it is not exact, there may be more keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCount {
     pub number: u64,
@@ -191,7 +191,7 @@ impl SharedHitters {
         all
     }
 
-    /// Reads all keys, in no particular order. Shards are locked one by one, so at most one is blocked at a time.
+    /// Reads all keys, in no particular order. Shards are locked one by one, so at most one shard is locked at a time.
     fn each<T>(&self, read: impl Fn(&mut Hitter) -> T) -> Vec<T> {
         let of = |shard: &SketchShard| -> Vec<T> { shard.0.lock().all().iter_mut().map(&read).collect() };
         self.shards.iter().flat_map(of).collect()

@@ -15,7 +15,7 @@ use slowlane_core::law::Sketch;
 use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
 use slowlane_core::throttle::{Throttle, View};
 
-/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Creating this changes no counter.
+/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Nothing is counted.
 ///
 /// All text from clients is made safe to display.
 #[derive(Clone, Debug, Serialize)]
@@ -23,7 +23,7 @@ pub struct Why {
     pub fields: Vec<Named>,
     /// The names of fields that no map, key or share of the policy uses; they may be misspelt.
     pub unused: Vec<String>,
-    /// The number of requests that this request would count for.
+    /// How many requests this request would count as.
     pub cost: u32,
     /// The verdict that the proxy would get.
     #[serde(flatten)]
@@ -72,7 +72,7 @@ pub struct RefusingSlo {
     pub also_of: Option<u32>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// Sixteen hex digits. `None` if the key differs after each start, because the config names no secret.
+    /// Sixteen hex digits. `None` if the key changes with each start, because the config names no secret.
     pub key: Option<String>,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
@@ -82,7 +82,7 @@ pub struct RefusingSlo {
     /// The formula of the SLO's assured rate, if the SLO has such a rate and another SLO is above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assured: Option<String>,
-    /// Whether the request bypasses the SLOs above, thanks to its assured rate.
+    /// Whether the request bypasses the SLOs above, because of its assured rate.
     pub carries: bool,
     /// The SLO whose assured rate overrules this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]

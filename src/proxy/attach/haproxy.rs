@@ -22,7 +22,7 @@ const HOPS: usize = 3;
 type Place = (usize, usize);
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only HTTP frontend. The files, each with its
-/// name, are one configuration; the result has them in the same order. `trusted` is the path of a list of networks
+/// name, are one configuration; the result has the files in the same order. `trusted` is the path of a list of networks
 /// whose X-Forwarded-For has the client's address.
 ///
 /// # Errors

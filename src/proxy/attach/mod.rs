@@ -11,7 +11,7 @@ use thiserror::Error;
 /// The first line of each block that slowlane adds.
 const BEGIN: &str = "# slowlane: begin";
 
-/// The first line of a block after text without a line break. While the block is there, that text has a line break.
+/// The first line of a block after text without a line break. The text has a line break only while the block exists.
 const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
 
 /// The last line of a block.
@@ -162,7 +162,7 @@ pub fn with_blocks(text: &str, mut blocks: Vec<Block>) -> String {
     written + &text[from..]
 }
 
-/// The text as it was before slowlane was attached. `None` if it has no block of slowlane.
+/// The text as it was before slowlane was attached. `None` if the text has no slowlane block.
 ///
 /// # Errors
 /// The marks do not match.

@@ -17,7 +17,7 @@ pub(crate) struct Server<'f> {
 }
 
 /// Adds slowlane to the servers with these names or places, or to the only server. The result has the new text of each
-/// file that changes. `ours` are the paths of slowlane's own files: one for the block `http`, and one for a server. The
+/// file that changes. `ours` are the paths of slowlane's own files: one for the `http` block, and one for a server. The
 /// client's address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any. If `ends` is
 /// given, log lines report the ends of requests to this address.
 ///
@@ -146,7 +146,7 @@ fn is_off(placed: &Placed<'_>) -> bool {
     matches!(placed.words()[..], [LOG, "off", ..])
 }
 
-/// The directive that tells a server where to get the client's address, and the note on it.
+/// The directive that tells a server where to get the client's address, and the note on that directive.
 fn client<'f>(http: &[Placed<'f>], server: &[Placed<'f>]) -> Option<(Placed<'f>, &'static str)> {
     let find = |name| server.iter().chain(http).find(|placed| placed.name() == name).copied();
     let from = find("set_real_ip_from")?;
@@ -194,7 +194,7 @@ impl Server<'_> {
     }
 }
 
-/// The place for the first line in a block. nginx runs a server's rewrites in order, and slowlane's must come first.
+/// The place for the first line in a block. slowlane must come first, because nginx runs a server's rewrites in order.
 fn begin(server: &Placed<'_>) -> usize {
     let at = server.directive.block.as_ref().map_or(0, |block| block.start);
     let rest = server.text()[at..].split_inclusive('\n').next().unwrap_or_default();
@@ -256,7 +256,7 @@ fn deep<'f>(files: &'f NginxFiles, inner: &[Placed<'f>], level: Nesting) -> Vec<
 }
 
 /// The effect of a directive on slowlane: an error if it defeats slowlane, or a note on requests that are not counted
-/// or get an answer other than 429. `is_exempt` says whether the block has an `auth_request` or, for the block `http`,
+/// or get an answer other than 429. `is_exempt` says whether the block has an `auth_request` or, for the `http` block,
 /// whether each chosen server has an `error_page`. `returned` are the statuses in the server's `return` directives.
 fn effect(
     words: &[&str],

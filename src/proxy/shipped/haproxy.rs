@@ -46,7 +46,7 @@ pub struct Version {
 
 impl Version {
     pub const OLDEST: Version = Version { major: 2, minor: 6 };
-    /// The first version with `mode spop`. From this version on, HAProxy warns about configurations without it.
+    /// The first version with `mode spop`. From this version on, HAProxy warns about configurations without this mode.
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
     /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
@@ -240,7 +240,7 @@ impl<'f> Pieces<'f> {
         Pieces { lines: main.text.lines().collect() }
     }
 
-    /// The lines for the section `global`. Most deliveries need none there.
+    /// The lines for the section `global`. Most deliveries need no lines there.
     pub fn global(&self) -> Vec<String> {
         let is_global = |line: &&&str| GLOBAL.iter().any(|word| line.trim_start().starts_with(word));
         let section = self.lines.iter().take_while(|line| **line != "defaults");

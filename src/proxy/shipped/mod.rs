@@ -94,11 +94,11 @@ pub enum Unprintable {
     TooManyKeys(Version),
 }
 
-/// The characters of addresses and paths besides letters and digits. Inside a word, they have no special meaning to
-/// HAProxy or nginx.
+/// The characters of addresses and paths besides letters and digits. Inside a word, these characters have no special
+/// meaning to HAProxy or nginx.
 const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
 
-/// Checks that a text is one word in a proxy's configuration.
+/// Checks that a string is one word in a proxy's configuration.
 fn word(text: &str) -> Result<&str, Unprintable> {
     let is_plain = |c: char| c.is_alphanumeric() || (c != ' ' && PUNCTUATION.contains(c));
     if !text.is_empty() && text.chars().all(is_plain) {

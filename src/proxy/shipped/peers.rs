@@ -64,7 +64,7 @@ impl Paced {
         }
     }
 
-    /// The variable of a key of several fields, which a rule joins with `|`.
+    /// The variable for a key of several fields, which a rule joins with `|`.
     fn joined(&self) -> String {
         format!("{KEY}{}", sample::variable(&self.fields.join(".")))
     }
@@ -79,8 +79,8 @@ impl Paced {
         self.fields.iter().any(|name| name == field)
     }
 
-    /// The variables of the parts, except the last, that may contain the separator: `a|b` and `c` would give the same
-    /// key as `a` and `b|c`.
+    /// The variables of the parts, except the last, that may contain the separator, because `a|b` and `c` would
+    /// otherwise give the same key as `a` and `b|c`.
     fn splits(&self) -> impl Iterator<Item = String> {
         let parts = self.fields.split_last().map_or(&[][..], |(_, parts)| parts);
         let is_free = |name: &&String| !matches!(name.as_str(), SOURCE | WEBSITE | METHOD);
@@ -101,7 +101,7 @@ const METHOD: &str = "method";
 const ALL: &str = "all";
 /// The prefix of variables that hold a part of a key.
 const KEY: &str = "txn.key.";
-/// The number of stick counters that HAProxy has by default: with these, a request can have this many keys.
+/// HAProxy's default number of stick counters, and so the number of keys that a request can have.
 const COUNTERS: usize = 3;
 
 /// The variable that holds a field. The operator's own rule sets the owner.

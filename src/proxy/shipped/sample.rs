@@ -12,7 +12,7 @@ const URL_BYTES: usize = 8_192;
 const HEADER_BYTES: usize = 7_168;
 
 /// The fields that contain the URL or a part of it. `path` and `query` together count as one copy of the URL, `url` and
-/// `base` as one each.
+/// `base` count as one copy each.
 const PATH: &str = "path";
 const QUERY: &str = "query";
 const URL: &str = "url";
@@ -33,7 +33,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
         return None;
     }
     Some(match header(name) {
-        // The whole header: `req.hdr` takes only the part after the last comma, but an application reads everything.
+        // The whole header: `req.hdr` would take only the part after the last comma, but applications read all of it.
         Some(header) => format!("req.fhdr({header})"),
         None => match name.to_ascii_lowercase().as_str() {
             QUERY => QUERY.to_owned(),

@@ -32,7 +32,7 @@ pub(super) fn parts(template: &str, values: &[Value]) -> Vec<String> {
     parts.map(|(_, part)| rendered(part, &values.iter().collect::<Vec<_>>())).collect()
 }
 
-/// Fills values into a text. If two values have the same name, the last is used.
+/// Fills values into a text. If two values have the same name, the last value is used.
 fn rendered(mut template: &str, values: &[&Value]) -> String {
     let mut text = String::new();
     while let Some((before, after)) = template.split_once("{{") {

@@ -16,7 +16,7 @@ use spop::peers::HelloStatus;
 /// The maximum number of proxies, by name. Without `allow`, clients choose their own names.
 const PROXIES_MAX: usize = 64;
 
-/// The maximum number of a proxy's keys that are shown for a key of this slowlane: a network has many addresses.
+/// The maximum number of a proxy's keys shown for one key of this slowlane, which may be a network of many addresses.
 const COUNTS_MAX: usize = 10;
 
 /// The settings of the listener for peers.
@@ -24,7 +24,7 @@ const COUNTS_MAX: usize = 10;
 pub struct PeersSettings {
     /// The name of this slowlane among the peers.
     pub name: String,
-    /// The names that may connect, besides those in `dial`. If the list is empty, all names may.
+    /// The names that may connect, besides those in `dial`. An empty list allows all names.
     pub allow: Vec<String>,
     /// Proxies to connect to, with their names.
     pub dial: Vec<(String, Address)>,
@@ -79,7 +79,7 @@ impl Peers {
     /// The proxy with this name. A new name adds a proxy.
     ///
     /// # Errors
-    /// The status to answer with: the name is not allowed, or there are too many names.
+    /// The status to answer with, if the name is not allowed or there are too many names.
     pub(super) fn peer(&self, name: &str) -> Result<Arc<Peer>, HelloStatus> {
         let PeersSettings { allow, dial, fields, .. } = &self.settings;
         let is_dialled = dial.iter().any(|(dialled, _)| dialled == name);
@@ -92,8 +92,8 @@ impl Peers {
             return Ok(peer.clone());
         }
         if peers.len() >= PROXIES_MAX {
-            // Sessions and dialling tasks hold their peers. Of all other peers, the one with the fewest keys makes
-            // room.
+            // Sessions and dialling tasks keep their peers. Among the other peers, the one with the fewest keys is
+            // removed.
             let gone = peers.iter().filter(|(_, peer)| Arc::strong_count(peer) == 1);
             let gone = gone.min_by_key(|(_, peer)| peer.proxy().keys()).map(|(name, _)| name.clone());
             peers.remove(&gone.ok_or(HelloStatus::TRY_AGAIN)?);

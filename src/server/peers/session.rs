@@ -194,7 +194,7 @@ impl Session {
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
-        // The disconnections of a peer that reconnects many times a second are logged only once a second.
+        // If a peer reconnects many times a second, its disconnections are logged only once a second.
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
@@ -311,7 +311,7 @@ impl Session {
         Ok(())
     }
 
-    /// Appends the messages that are due now. The error is the time for which the peer has been silent.
+    /// Appends the messages that are due now. The error tells how long the peer has been silent.
     fn tick(&self, link: &mut Link, out: &mut Vec<u8>) -> Result<(), Duration> {
         let moment = self.moment();
         link.tick(moment.now.since_epoch(), out)?;

@@ -9,7 +9,7 @@ use slowlane_core::base::{Key, Shown, Timestamp};
 use slowlane_core::table::{Cursor, Entry, Page};
 use slowlane_core::throttle::Throttle;
 
-/// A piece ends with the page of rows that brings it to this length, in bytes.
+/// The length in bytes at which a piece ends, after a whole page of rows.
 pub const PIECE_BYTES: usize = 8 * 1024;
 
 /// The maximum number of pages that one piece scans, even if the filter matches no row.
@@ -23,14 +23,14 @@ const WORDS_MAX: usize = 64;
 pub struct RuntimeAnswer {
     /// The beginning of the answer.
     text: String,
-    /// Produces the other pieces. `None` if `text` is the whole answer.
+    /// Produces the remaining pieces. `None` if `text` is the whole answer.
     rest: Option<Rest>,
     pub is_refusal: bool,
     /// Whether the command ends the connection.
     pub is_end: bool,
 }
 
-/// Appends the next piece of an answer; false if the answer is complete.
+/// Appends the next piece of an answer; returns false if the answer is complete.
 type Rest = Box<dyn FnMut(&Throttle, Timestamp, &mut String) -> bool + Send>;
 
 /// Executes a command, or begins to, and returns its answer. An error is an answer, too, in HAProxy's words if HAProxy
@@ -115,7 +115,7 @@ impl RuntimeAnswer {
         RuntimeAnswer { text, ..RuntimeAnswer::default() }
     }
 
-    /// Appends the next piece, which may be empty; false if the answer is complete.
+    /// Appends the next piece, which may be empty; returns false if the answer is complete.
     pub fn more(&mut self, throttle: &Throttle, now: Timestamp, out: &mut String) -> bool {
         out.push_str(&std::mem::take(&mut self.text));
         self.rest.as_mut().is_some_and(|rest| rest(throttle, now, out))
@@ -164,7 +164,7 @@ fn clear(from: Cursor, filter: &[Condition], throttle: &Throttle, now: Timestamp
     next
 }
 
-/// `set table`. As in HAProxy, the row then expires neither sooner than before nor sooner than `expire` from now.
+/// `set table`. As in HAProxy, the row then expires no sooner than before, and no sooner than `expire` from now.
 fn set(key: Key, values: &[(Column, u32)], throttle: &Throttle, now: Timestamp) {
     let left = throttle.table().row(key, now).map_or(Duration::ZERO, |found| found.left);
     throttle.table().with(key, now, left, |entry| {
@@ -276,7 +276,7 @@ const NO_INFO: &str = "slowlane has no such command: `slowlane status` prints it
 const NO_PROMPT: &str =
     "slowlane has no prompt: a connection takes one line of commands, separated by `;`.\n";
 
-/// The maximum number of characters of an unknown word that an error repeats.
+/// The maximum number of characters of an unknown word that are quoted in an error.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// The error for an unknown command.

@@ -37,7 +37,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     let builder = match trust {
         Trust::System => {
             let mut system = RootCertStore::empty();
-            // Unreadable certificates are skipped, because the stores of some systems contain a few.
+            // Unreadable certificates are skipped, because the CA stores of some systems contain a few.
             system.add_parsable_certificates(load_native_certs().certs);
             builder.with_root_certificates(system)
         }

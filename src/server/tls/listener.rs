@@ -25,8 +25,8 @@ use crate::observe::{Clock, OncePerSecond};
 use crate::server::Lobby;
 use slowlane_core::base::{Timestamp, date::written, shown};
 
-/// The maximum number of unfinished handshakes of a listener. A proxy finishes within two round trips; a client that
-/// only occupies places does not. So the oldest handshake makes room for a new one.
+/// The maximum number of unfinished handshakes per listener. At the limit, a new handshake ends the oldest one: a proxy
+/// finishes within two round trips, but a client that only occupies places does not finish.
 const UNFINISHED_MAX: usize = 1_000;
 
 /// The TLS settings of a listener.
@@ -34,7 +34,7 @@ const UNFINISHED_MAX: usize = 1_000;
 pub(crate) struct Listener {
     /// The listener's section in the config, which is also its name in metrics.
     pub section: &'static str,
-    /// The ALPN protocols. If the list is empty, clients need not name one.
+    /// The ALPN protocols. If the list is empty, clients need not name a protocol.
     pub protocols: &'static [&'static [u8]],
     /// The longest handshake.
     pub handshake_max: Duration,
@@ -239,7 +239,7 @@ impl TlsFiles {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 
-    /// Checks whether the files can be used. Returns the expiry of the certificate, since 1970, if known.
+    /// Checks whether the files can be used. Returns the time since 1970 at which the certificate expires, if known.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -324,7 +324,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     all.map_err(|_| at(path, FileError::NoPem))
 }
 
-/// Reads a file. A pipe would block the start, so only a regular file is opened.
+/// Reads a file. Only a regular file is opened, because a pipe would block startup.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |error| at(path, FileError::Unreadable(error));
     let metadata = fs::metadata(path).map_err(unreadable)?;
@@ -341,7 +341,7 @@ fn at(path: &Path, error: FileError) -> TlsError {
     TlsError { path: path.to_owned(), error }
 }
 
-/// The moment after which a certificate is no longer valid, since 1970 (RFC 5280, 4.1). `None` if it cannot be read.
+/// The time since 1970 at which a certificate expires (RFC 5280, 4.1). `None` if it cannot be read.
 fn not_after(certificate: &[u8]) -> Option<Duration> {
     let mut certificate = sequence(&mut SliceReader::new(certificate).ok()?)?;
     let mut parts = sequence(&mut certificate)?;
