@@ -1,7 +1,7 @@
-//! The core of slowlane: it turns a request's fields, a policy and a moment into a verdict.
+//! The core of slowlane, which turns a request's fields, a policy and a moment into a verdict.
 //!
-//! Nothing here uses a socket, a clock or a log, and only `Policy::read` opens files. The moment and the random sample
-//! are arguments, so tests are deterministic.
+//! Nothing in this crate uses a socket, a clock or a log, and only `Policy::read` opens files. Callers pass
+//! the moment and the random sample as arguments, so tests are deterministic.
 //!
 //! The data flow of a decision:
 //!
@@ -26,7 +26,7 @@
 //!  table      entries by key
 //!  base       values for all modules: keys, moments, requests, verdicts, addresses
 //! ```
-//! A module uses only those below it. A policy does not access the table, so the throttle keeps the counts of sketches.
+//! A module uses only the modules below it. A policy cannot access the table, so the throttle counts for sketches.
 
 #![warn(
     clippy::print_stdout,

@@ -26,7 +26,7 @@ pub struct HttpEntry {
     pub request: Option<LoggedRequest>,
 }
 
-/// `AccessLogCommon`. Each duration is counted from the beginning of the request.
+/// `AccessLogCommon`. All durations are counted from the beginning of the request.
 #[derive(Clone, PartialEq, Message)]
 pub struct CommonProperties {
     #[prost(message, optional, tag = "7")]
@@ -44,8 +44,8 @@ pub struct CommonProperties {
     pub kind: i32,
 }
 
-/// `envoy.config.core.v3.Metadata`: the facts that filters have recorded about the request. Some facts may be
-/// text from clients.
+/// `envoy.config.core.v3.Metadata`: the facts that filters have recorded about the request. Some of these
+/// facts may be text that clients chose.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
     #[prost(message, repeated, tag = "1")]
@@ -68,7 +68,7 @@ pub struct LoggedRequest {
 }
 
 impl CommonProperties {
-    /// Whether the entry marks the end of the request, as an entry without a type does. Envoy also logs
+    /// Whether the entry marks the end of the request; an entry without a type does, too. Envoy also logs
     /// streams while they are open, and each attempt to reach an upstream.
     pub fn is_end(&self) -> bool {
         const NOT_SET: i32 = 0;

@@ -60,7 +60,7 @@ pub struct HttpRequest {
     pub path: Bytes,
     #[prost(bytes = "bytes", tag = "5")]
     pub host: Bytes,
-    /// Sent instead of `headers` if Envoy's option `encode_raw_headers` is set.
+    /// Sent instead of `headers` if Envoy's `encode_raw_headers` option is set.
     #[prost(message, optional, tag = "13")]
     pub header_map: Option<HeaderMap>,
 }
@@ -72,7 +72,7 @@ pub struct HeaderMap {
 }
 
 impl HttpRequest {
-    /// The value of a header. `name` must be in lower case, in which Envoy sends names.
+    /// The value of a header. `name` must be in lower case, because Envoy sends names in lower case.
     pub fn header(&self, name: &[u8]) -> Option<&Bytes> {
         let raw = self.header_map.iter().flat_map(|map| &map.headers);
         let raw = raw.map(|header| match header.raw_value.is_empty() {

@@ -5,7 +5,7 @@
 pub enum Method {
     ShouldRateLimit,
     Check,
-    /// A stream of messages, with one response at its end.
+    /// A stream of messages, answered by one response when the stream ends.
     StreamAccessLogs,
     Health,
 }
@@ -67,7 +67,7 @@ impl StatusCode {
         StatusCode::name_of(self.number()).expect("every status code has a name")
     }
 
-    /// The name of any status code. None if there is no such code.
+    /// The name of the status code with this number. None if there is no such code.
     ///
     /// ```
     /// use grpc::StatusCode;
@@ -83,7 +83,7 @@ impl StatusCode {
 const NAMES: &str = "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED \
     RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED";
 
-/// The failure of a call. Its message is ASCII without `%`, so the header `grpc-message` needs no encoding.
+/// The failure of a call. Its message is ASCII without `%`, so the `grpc-message` header needs no encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcStatus {
     pub code: StatusCode,

@@ -30,7 +30,7 @@ pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
 /// Takes the next message from the unread bytes of a stream. `None` if the message has not arrived completely.
 ///
 /// # Errors
-/// The message is too long, or it is compressed. The start of the next message is then unknown.
+/// The message is too long or compressed. In both cases, the start of the next message is unknown.
 ///
 /// ```
 /// let mut unread = [0, 0, 0, 0, 2, 0x08, 2, 0][..].into();

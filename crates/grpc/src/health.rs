@@ -25,7 +25,7 @@ pub enum ServingStatus {
     NotServing = 2,
 }
 
-/// Answers a health check. If `is_ending`, the server is about to stop, so the answer is `NotServing`.
+/// Answers a health check. If `is_ending`, the server is about to stop and answers `NotServing`.
 ///
 /// # Errors
 /// The server has no such service.

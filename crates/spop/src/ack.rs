@@ -129,7 +129,7 @@ impl<'a> Ack<'a> {
     /// Decodes a frame of the kind `ACK`.
     ///
     /// # Errors
-    /// The frame is fragmented. Its kind is not checked.
+    /// The frame is fragmented. The frame's kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<Ack<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;
@@ -159,7 +159,7 @@ impl<'o> EmptyAck<'o> {
 
 /// An unfinished ACK at the end of a buffer.
 ///
-/// It must not exceed the agreed frame size. A few short variables fit in the 256 bytes that every HAProxy accepts.
+/// The ACK must not exceed the agreed frame size. A few short variables fit in the 256 bytes that are always accepted.
 #[derive(Debug)]
 #[must_use = "a frame has no length until it is finished"]
 pub struct AckWriter<'o> {

@@ -14,11 +14,11 @@ use crate::{AgentHello, Disconnect, Error, FRAME_BYTES_MIN, Frame, HaproxyHello,
 
 /// The capabilities that the agent announces.
 ///
-/// `async` allows an ACK on another connection; this agent always answers on the same connection.
-/// `fragmentation` is for messages longer than a frame, which this agent does not need.
+/// `async` would allow an ACK on another connection, but this agent always answers on the connection of the
+/// NOTIFY. `fragmentation` is for messages longer than a frame, which this agent does not need.
 const CAPABILITIES: &str = "pipelining";
 
-/// The state of one connection. It has no socket: it takes frames, and appends the bytes to send to a buffer.
+/// The state of one connection, without a socket: it takes frames, and appends the bytes to send to a buffer.
 ///
 /// ```
 /// use spop::{Connection, Disconnect, Frame, HaproxyHello, Status, Step};
@@ -51,7 +51,7 @@ enum ConnectionState {
     Closing,
 }
 
-/// The caller's next step. In any case, the caller also sends the bytes in `out`.
+/// The caller's next step. Whatever the step, the caller also sends the bytes in `out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Continue with the next frame.
@@ -67,12 +67,12 @@ pub enum Step<'a> {
 pub struct Close {
     /// The status that the closing side gave.
     pub status: Status,
-    /// The handshake failed: send `out`, and close after about a second.
+    /// The handshake failed: send `out`, and close the connection after about a second.
     ///
-    /// If the agent closed earlier, HAProxy up to 3.0 would retry at once while a request waits, thousands of times a
-    /// second.
+    /// If the agent closed the connection sooner, HAProxy up to 3.0 would retry at once, thousands of times a
+    /// second, while a request waits.
     pub late: bool,
-    /// The error on HAProxy's side. `None` after HAProxy's DISCONNECT, whatever the status, and after a health check.
+    /// The error that HAProxy made. `None` after HAProxy's DISCONNECT, whatever the status, and after a health check.
     pub error: Option<Error>,
 }
 
@@ -80,7 +80,7 @@ pub struct Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     pub healthcheck: bool,
-    /// The other side offers the [name](Connection::named) of the agent, so it is not HAProxy.
+    /// Whether the other side asks for the [name](Connection::named) of the agent, and so is not HAProxy.
     pub asks_for_name: bool,
 }
 
@@ -109,7 +109,7 @@ impl Connection {
         self.greeting
     }
 
-    /// Processes the next frame and appends the answer to `out`, if any. The caller writes the ACKs.
+    /// Processes the next frame, and appends the answer, if any, to `out`. The caller writes the ACKs.
     #[inline]
     pub fn receive<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Step<'a> {
         match self.step(frame, out) {
@@ -118,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// Adds `name` to the capabilities of the answer if the other side's hello also offers it, as a tool that looks for
-    /// this agent does. HAProxy never offers the name, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
+    /// Adds `name` to the capabilities of the answer if the other side's hello offers it, too, as a tool that
+    /// looks for this agent does. HAProxy never offers it, and ignores unknown capabilities (SPOE.txt 3.2.4).
     #[must_use]
     pub fn named(self, name: &'static str) -> Connection {
         Connection { name, ..self }
@@ -136,7 +136,7 @@ impl Connection {
 
     /// Ends the connection from the agent's side.
     ///
-    /// Call this after the last answer: HAProxy then closes the connection, and its later messages are ignored.
+    /// Call this after the last answer. HAProxy then closes the connection, and any later messages are ignored.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         self.disconnect(Disconnect::NORMAL, out);
     }

@@ -1,4 +1,4 @@
-//! Typed data: the values of arguments, variables and KV-LIST items. Also the KV-LIST items, each a name with a value.
+//! Typed data: the values of arguments, variables and KV-LIST items. Also KV-LIST items, each a name and a value.
 //!
 //! ```text
 //!  bit  7 6 5 4   3 2 1 0
@@ -51,7 +51,7 @@ pub enum Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// The value of an integer of any type, as a signed number; `None` for other types.
+    /// The value as a signed number, if it is an integer of any type; otherwise `None`.
     ///
     /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, not as a negative number.
     ///
@@ -71,7 +71,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The bytes of a STR or a BIN; `None` for other types.
+    /// The bytes of the value, if it is a STR or a BIN; otherwise `None`.
     pub fn to_bytes(self) -> Option<&'a [u8]> {
         match self {
             Data::Str(bytes) | Data::Bin(bytes) => Some(bytes),
@@ -79,7 +79,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Appends the type byte and the value. A negative INT32 is extended to 64 bits, which HAProxy requires.
+    /// Appends the type byte and the value. A negative INT32 is extended to 64 bits, as HAProxy requires.
     #[inline(always)] // Callers mostly know the type, and the match then disappears.
     pub fn encode(self, out: &mut Vec<u8>) {
         match self {
@@ -133,7 +133,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Accepts a negative INT32 encoded in 32 or 64 bits, because SPOE.txt does not give the width, and both are in use.
+/// Accepts a negative INT32 encoded in 32 or 64 bits, because SPOE.txt gives no width, and both are in use.
 #[inline]
 fn int32(raw: u64) -> Result<i32, Error> {
     match u32::try_from(raw) {

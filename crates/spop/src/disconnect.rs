@@ -36,7 +36,7 @@ impl<'a> Disconnect<'a> {
     /// message is empty.
     ///
     /// # Errors
-    /// The frame is fragmented, or has a stream-id, a frame-id or an unreadable item. Its kind is not checked.
+    /// The frame is fragmented, or has a stream-id, a frame-id or an unreadable item. The frame's kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<Disconnect<'a>, Error> {
         frame.head.expect_of_connection()?;
         let mut disconnect = Disconnect { status: Status::UNKNOWN, message: b"" };

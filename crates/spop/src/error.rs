@@ -1,4 +1,4 @@
-//! Protocol errors of the other side, and the status codes of a DISCONNECT.
+//! Protocol errors that the other side makes, and the status codes of a DISCONNECT.
 
 use std::fmt;
 
@@ -76,7 +76,7 @@ pub enum ReadError {
     VarintRange,
 }
 
-/// A status code, usually one of SPOE.txt 3.5. Other codes may arrive, because agents may define their own.
+/// A status code, usually one that SPOE.txt 3.5 defines. Other codes may arrive, because agents may define their own.
 ///
 /// ```
 /// use spop::Status;
@@ -109,7 +109,7 @@ impl Status {
 
     /// The status itself if SPOE.txt 3.5 defines it, otherwise 99 (unknown).
     ///
-    /// Use it for metric labels, because the sender can choose any number as its status.
+    /// Use the result for metric labels, because the sender can choose any number as its status.
     ///
     /// ```
     /// use spop::Status;

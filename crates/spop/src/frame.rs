@@ -1,4 +1,4 @@
-//! A frame: a length, a head with its type, its flags and its ids, and a payload (SPOE.txt 3.2).
+//! A frame: a length, a head (type, flags and ids) and a payload (SPOE.txt 3.2).
 //!
 //! ```text
 //!  ┌─────────────┬──────┬───────┬────────────┬────────────┬─────────────┐
@@ -9,7 +9,7 @@
 
 use crate::{Cursor, Error, varint};
 
-/// Every agent and HAProxy must accept frames of this length, so it is the lowest limit (SPOE.txt 3.2).
+/// HAProxy and every agent must accept frames of this length, so no limit may be lower (SPOE.txt 3.2).
 pub const FRAME_BYTES_MIN: u32 = 256;
 
 /// The size of the length field. The length does not include the field itself.
@@ -23,10 +23,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of `bytes`, and its length in bytes, including the length field; `None` if it is incomplete.
+    /// The first frame of `bytes`, and its length, including the length field; `None` if the frame is incomplete.
     ///
-    /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known, so the
-    /// caller never has to store a frame that is too large.
+    /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as the length is known,
+    /// so the caller never has to store a frame that is too large.
     ///
     /// ```
     /// use spop::{Frame, Kind};

@@ -16,15 +16,15 @@ const VERSION_2_0: &[u8] = b"2.0";
 /// HAPROXY-HELLO, the first frame on a connection (SPOE.txt 3.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HaproxyHello<'a> {
-    /// Comma-separated versions, each `Major.Minor`, as sent; `2.0` since HAProxy 1.9.
+    /// Comma-separated versions, each `Major.Minor`, as sent. Since version 1.9, HAProxy sends `2.0`.
     pub supported_versions: &'a [u8],
     /// The maximum length of a frame that HAProxy accepts, at least 256 bytes. HAProxy's default is 16380.
     pub frame_bytes_max: u32,
     /// Comma-separated, as sent.
     pub capabilities: &'a [u8],
-    /// Identifies a SPOE filter of a HAProxy process and, up to HAProxy 3.0, the thread. `None` for a health check.
+    /// Identifies a SPOE filter of a HAProxy process and, up to HAProxy 3.0, its thread. `None` for a health check.
     pub engine_id: Option<&'a [u8]>,
-    /// The connection is a health check, which ends after the agent's hello.
+    /// Whether the connection is a health check, which ends after the agent's hello.
     pub healthcheck: bool,
 }
 
@@ -50,11 +50,11 @@ impl<'a> HaproxyHello<'a> {
     /// Decodes a frame of the kind `HAPROXY_HELLO`.
     ///
     /// Items may be in any order. If several have the same name, the last is used; unknown items are skipped.
-    /// Capabilities are mandatory in the protocol, but nothing here depends on them, so missing ones count as empty.
+    /// Capabilities are mandatory in the protocol, but nothing here uses them, so missing capabilities count as empty.
     ///
     /// # Errors
-    /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or no valid version or frame size.
-    /// Its kind is not checked.
+    /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or no valid version or
+    /// frame size. The frame's kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<HaproxyHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut versions, mut frame_size, mut capabilities) = (None, None, None);
@@ -100,7 +100,7 @@ impl<'a> HaproxyHello<'a> {
 pub struct AgentHello<'a> {
     /// The maximum length of frames for both sides: at least 256 bytes, at most the length that HAProxy offers.
     pub frame_bytes_max: u32,
-    /// Comma-separated. With `pipelining`, HAProxy may send the next NOTIFY before it receives an ACK.
+    /// The capabilities, comma-separated. With `pipelining`, HAProxy may send a NOTIFY before it gets an ACK.
     pub capabilities: &'a [u8],
 }
 
@@ -108,8 +108,8 @@ impl<'a> AgentHello<'a> {
     /// Decodes a frame of the kind `AGENT_HELLO`, with the same checks as HAProxy.
     ///
     /// # Errors
-    /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or a version or frame size that
-    /// HAProxy refuses. Its kind is not checked.
+    /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or a version or frame
+    /// size that HAProxy refuses. The frame's kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<AgentHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut version, mut frame_size, mut capabilities) = (None, None, None);
@@ -140,7 +140,7 @@ impl<'a> AgentHello<'a> {
     }
 }
 
-/// Whether a list like `2.0, 1.5` contains a version 2.x: a version includes the minor versions below it (3.2.4).
+/// Whether a list like `2.0, 1.5` contains any 2.x version, which includes all lower minor versions (3.2.4).
 fn announces_2_0(versions: &[u8]) -> bool {
     versions.split(|&byte| byte == b',').any(|version| match version.trim_ascii() {
         b"2" => true,

@@ -40,7 +40,7 @@ struct Slot<T> {
     word: u128,
     /// The bits of the word that are compared.
     mask: u128,
-    /// The number of bytes of the name and its length together.
+    /// The number of bytes that the name and its length take together.
     length: usize,
     tag: Option<T>,
 }
@@ -53,7 +53,7 @@ impl<T: Copy> Default for Names<T> {
 }
 
 impl<T: Copy> Names<T> {
-    /// Forgets all tags. Call it when the reader's data about the names has changed.
+    /// Forgets all tags. Call this function when the reader's data about the names has changed.
     pub fn forget_tags(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.tag = None);
     }
@@ -81,7 +81,7 @@ impl<T: Copy> Names<T> {
 }
 
 impl<T> Slot<T> {
-    /// Whether `bytes` begin with the slot's name. False for fewer than 8 bytes, or than 16 if the name has over 7.
+    /// Whether `bytes` begin with the slot's name. False for fewer than 8 bytes (16, if the name has over 7).
     #[inline(always)]
     fn is_at(&self, bytes: &[u8]) -> bool {
         if self.length <= size_of::<u64>() {

@@ -40,7 +40,7 @@ impl<'a> Notify<'a> {
     /// Decodes a frame of the kind `NOTIFY`. The payload is decoded later, by [`Messages`].
     ///
     /// # Errors
-    /// The frame is fragmented. Its kind is not checked.
+    /// The frame is fragmented. The frame's kind is not checked.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Notify<'a>, Error> {
         frame.head.expect_whole()?;
@@ -88,7 +88,7 @@ impl<'a> Messages<'a> {
         Ok(Some(Message { name, messages: self }))
     }
 
-    /// Whether everything has been read. If not, there may be more messages, or an error.
+    /// Whether everything has been read. If not, more messages or an error may follow.
     #[inline]
     pub fn is_at_end(&self) -> bool {
         self.arguments_left == 0 && self.rest.is_empty()
@@ -129,7 +129,7 @@ impl<'m, 'a> Message<'m, 'a> {
         Ok(())
     }
 
-    /// Calls `each` with every argument and the tag of its name; fastest if messages repeat the names of earlier ones.
+    /// Calls `each` with every argument and its name's tag. Fastest if messages repeat the names of earlier messages.
     ///
     /// # Errors
     /// An argument is unreadable. `each` has already been called for the arguments before it.

@@ -19,7 +19,7 @@ pub const BYTES_MAX: usize = 10;
 /// Numbers below this take a single byte.
 const ONE_BYTE_END: u64 = 0xf0;
 
-/// A byte after the first ends the number if it is below this value.
+/// Any byte after the first ends the number if the byte is below this value.
 const LAST_BYTE_END: u64 = 0x80;
 
 /// Appends `value`.
@@ -40,7 +40,7 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a number of two bytes or more. Room for the longest encoding is reserved at once, not per byte.
+/// Encodes a number of two bytes or more. Room for the longest encoding is reserved at once, not byte by byte.
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);

@@ -43,8 +43,8 @@ impl Address {
 }
 
 impl Address {
-    /// Whether a listener on one address would prevent a listener on the other, judging by their text alone.
-    /// Port 0 stands for any free port, so it never collides.
+    /// Whether a listener on one address would prevent a listener on the other, judging by the text of the
+    /// addresses alone. Port 0 stands for any free port, so it never collides.
     ///
     /// ```
     /// use slowlane_core::base::Address;
@@ -80,7 +80,7 @@ pub fn is_loopback(address: IpAddr) -> bool {
 
 /// The address at which a client on the same machine reaches a listener.
 ///
-/// For a listener on all addresses, that is the loopback address.
+/// If the listener accepts connections on all addresses, this is the loopback address.
 ///
 /// ```
 /// use slowlane_core::base::reachable;

@@ -23,7 +23,7 @@ pub enum AmountError {
     TooLarge,
 }
 
-/// The maximum length of a number, in bytes. No amount needs as many.
+/// The maximum length of a number, in bytes. It is longer than any amount needs.
 const TEXT_BYTES_MAX: usize = 40;
 
 impl Amount {

@@ -31,7 +31,7 @@ pub(crate) const fn is_translated(address: Ipv6Addr) -> bool {
     address.to_bits() >> 32 == TRANSLATED
 }
 
-/// The IP address of a peer. Some proxies write it with a port, in brackets, with a zone or between blanks.
+/// The IP address of a peer, as proxies write it: alone, with a port, in brackets, with a zone or between blanks.
 ///
 /// None unless the text stands for exactly one address: a list has several, and a name has none.
 ///

@@ -1,4 +1,4 @@
-//! The bins of a histogram of whole numbers: the same number of bins for each power of two.
+//! The bins of a histogram of whole numbers, with the same number of bins for each power of two.
 
 /// The bin of a number. There are `each` bins per power of two; `each` is itself a power of two. Below twice
 /// `each`, every number has its own bin.

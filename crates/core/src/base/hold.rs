@@ -1,4 +1,4 @@
-//! Limits on held answers: how many are held, for how long, and the answer when there are too many.
+//! Limits on held answers: how many may be held, for how long, and what the answer is when there are too many.
 
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ impl WhenFull {
 /// The longest hold that the shipped HAProxy files allow: their `timeout processing` minus a second.
 pub const HOLD_SHIPPED: Duration = Duration::from_secs(20);
 
-/// The number of answers that may be held at once, the longest hold, and the answer to any other request to be held.
+/// The number of answers that may be held at once, the longest hold, and the answer beyond that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLimits {
     pub holds_max: usize,
-    /// The longest hold. Longer delays are cut to this time.
+    /// The longest hold. Longer delays are shortened to this time.
     pub hold_max: Duration,
     pub when_full: WhenFull,
 }

@@ -7,7 +7,7 @@ use crate::base::canonical;
 /// The maximum length of a host name, in bytes, without a final dot (RFC 1035, section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// A host without its port. Two names of one host differ at most in case, so they are equal in lower case.
+/// A host without its port. Two spellings of a name differ at most in case, so they are equal in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host<'a> {
     /// A name or an IPv4 address, as the client wrote it.

@@ -46,7 +46,7 @@ impl Ends {
 /// The effect of assured rates on a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assurance {
-    /// Whether the assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
+    /// Whether the assured rate of this SLO is charged, because a later SLO would delay or refuse the request.
     pub carries: bool,
     /// Whether the assured rate of an earlier SLO overrules this verdict. The verdict is counted but has no effect.
     pub is_carried: bool,
@@ -72,7 +72,7 @@ impl Judged {
         !matches!(self.ends, Ends::Never) && self.cost > 0 && self.is_counted()
     }
 
-    /// The moment at which a request that arrived at `at` leaves under this verdict.
+    /// The moment at which a request that arrived at `at` may proceed under this verdict.
     pub fn due(&self, at: Timestamp) -> Timestamp {
         at + self.verdict.wait()
     }

@@ -69,7 +69,7 @@ impl KeySecret {
         KeySecret([bits as u64, (bits >> 64) as u64])
     }
 
-    /// Reads 16 raw bytes, or 32 hex digits that white space may surround. None for anything else.
+    /// Reads 16 raw bytes, or 32 hex digits that may be surrounded by white space. None for anything else.
     pub fn read(text: &[u8]) -> Option<KeySecret> {
         if let Ok(bytes) = text.try_into() {
             return Some(KeySecret::from_bytes(bytes));

@@ -64,7 +64,7 @@ impl Network {
     }
 }
 
-/// The text is not a network. The message says what is expected.
+/// The error for text that is not a network. Its message says what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NetworkError {
     #[error("{0:?}: expected an address or a network, like 10.0.0.0/8")]
@@ -119,7 +119,7 @@ fn mask_length(mask: Ipv4Addr) -> Option<u8> {
     (ones + mask.to_bits().trailing_zeros().min(32) == 32).then_some(ones as u8)
 }
 
-/// Converts a network of IPv4-mapped addresses to an IPv4 network, as the addresses of connections are converted.
+/// Converts a network of IPv4-mapped addresses to an IPv4 network, just as the addresses of connections are converted.
 pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
     match (address.to_canonical(), address) {
         (v4 @ IpAddr::V4(_), IpAddr::V6(_)) if prefix >= 96 => (v4, prefix - 96),
@@ -153,12 +153,12 @@ impl From<Network> for String {
     }
 }
 
-/// The netmask whose first `prefix` bits are set. From 32 on, all bits are set.
+/// The netmask whose first `prefix` bits are set. If `prefix` is 32 or more, all bits are set.
 pub fn v4_mask(prefix: u8) -> Ipv4Addr {
     Ipv4Addr::from_bits(!u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }
 
-/// The netmask whose first `prefix` bits are set. From 128 on, all bits are set.
+/// The netmask whose first `prefix` bits are set. If `prefix` is 128 or more, all bits are set.
 pub fn v6_mask(prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(!u128::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }

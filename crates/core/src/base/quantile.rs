@@ -7,12 +7,12 @@
 //! ```
 //! The estimate settles where the share p of all costs lies below q. The step never falls below 1/32, so the estimate
 //! follows when costs change: at p = 0.9, it doubles within 36 larger costs. With larger steps, crowds would pass and
-//! wait by turns. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation method", 1951; for
+//! wait in turn. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation method", 1951; for
 //! streams: Q. Ma, S. Muthukrishnan and M. Sandler, "Frugal streaming for estimating quantiles", 2013.
 
 use serde::{Deserialize, Serialize};
 
-/// The smallest step. With a quarter of an octave instead, fifty clients used only 97 % of their rate.
+/// The smallest step. With steps of a quarter of an octave, fifty clients used only 97 % of their rate.
 const STEP_LAST: f32 = 1.0 / 32.0;
 
 /// An estimate of the p-quantile of recent costs.

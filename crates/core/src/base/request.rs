@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::{Network, canonical};
 
-/// The maximum number of fields in one request. Any more are ignored. The built-in types use three.
+/// The maximum number of fields in one request. Additional fields are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
 /// The value of a field. A request does not contain fields without a value.
@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
         let _ = self.fields.try_push(Field { name, value });
     }
 
-    /// The first value with this name. `-` equals `_`, because headers have `-` where variables have `_`.
+    /// The first value with this name. `-` and `_` count as equal, because headers have `-` where variables have `_`.
     ///
     /// ```
     /// use slowlane_core::base::{Request, Value};
@@ -90,7 +90,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether two names mean the same field. `-` equals `_`.
+/// Whether two names mean the same field. `-` and `_` count as equal.
 pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {
     let letter = |byte| if byte == b'-' { b'_' } else { byte };
     one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| a == b || letter(a) == letter(b))

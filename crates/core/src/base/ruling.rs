@@ -1,4 +1,4 @@
-//! The ruling: the answer to a proxy, in the one form that it has from the law to the wire.
+//! The ruling: the answer to a proxy, in the one form that it keeps on its way from the law to the wire.
 
 use std::ops::{Deref, DerefMut};
 
@@ -17,7 +17,7 @@ pub struct Ruling {
     /// The moment of the decision.
     pub at: Timestamp,
     /// How many more requests would pass at once: the minimum over all SLOs that count requests, or
-    /// [`UNCOUNTED`]. If the SLO that decides counts work, this is the work that is left under that SLO.
+    /// [`UNCOUNTED`]. If the SLO that decides counts work, the work that is left under that SLO.
     pub remaining: u32,
     /// The number of requests that this request counts as.
     pub cost: u32,
@@ -101,21 +101,21 @@ impl Details {
         self.judged().iter().any(|judged| judged.in_force() != Verdict::Pass)
     }
 
-    /// Whether an SLO counts the request until its end, and every such SLO learns of the end only after the
+    /// Whether any SLO counts the request until it ends, and all such SLOs learn of the end only after the
     /// response has been sent.
     pub fn ends_with_stream(&self) -> bool {
         let mut ends = self.judged().iter().filter(|judged| judged.is_until_end()).peekable();
         ends.peek().is_some() && ends.all(|judged| judged.ends == Ends::WithStream)
     }
 
-    /// Whether an SLO counts the request until its end, if the request is let through.
+    /// Whether any SLO counts the request until it ends, if the request is let through.
     fn is_until_end(&self) -> bool {
         self.judged().iter().any(Judged::is_until_end)
     }
 
     /// The ticket of a request that is let through.
     ///
-    /// `None` if the request is denied or costs nothing, or if no SLO counts it until its end.
+    /// `None` if the request is denied or costs nothing, or if no SLO counts it until it ends.
     pub fn ticket(&self, ruling: &Ruling) -> Option<Ticket> {
         if !ruling.verdict.is_let_through() || !self.is_until_end() {
             return None;
@@ -193,7 +193,7 @@ impl Decision {
         self.details.get_or_insert_with(|| Details::of_one(judged))
     }
 
-    /// The decision that consists of a ruling of a batch and the ruling's details.
+    /// The decision made up of one ruling of a batch and that ruling's details.
     pub fn with(ruling: &Ruling, details: Option<&Details>) -> Decision {
         Decision { ruling: *ruling, details: details.copied() }
     }
@@ -260,12 +260,12 @@ impl Decision {
 
     /// The ticket that the proxy returns when the request ends.
     ///
-    /// `None` if the request was denied or costs nothing, or if no SLO counts it until its end.
+    /// `None` if the request was denied or costs nothing, or if no SLO counts it until it ends.
     pub fn ticket(&self) -> Option<Ticket> {
         self.details.as_ref()?.ticket(&self.ruling)
     }
 
-    /// Whether the decision has a ticket, because an SLO counts the request until its end.
+    /// Whether the decision has a ticket, because an SLO counts the request until it ends.
     pub fn has_ticket(&self) -> bool {
         self.is_let_through() && self.details.as_ref().is_some_and(Details::is_until_end)
     }
@@ -298,9 +298,9 @@ pub struct Blocked {
 /// The origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockedBy {
-    /// An operator, with the number of the block, which applies under every SLO.
+    /// An operator set the block with this number, which applies under every SLO.
     Operator(u32),
-    /// The option `block` of an SLO, with the blocked key.
+    /// The `block` option of an SLO blocked this key.
     Slo(Key),
 }
 
@@ -326,7 +326,7 @@ impl Blocked {
     }
 }
 
-/// The part of a decision that a proxy gets. Replies are much smaller, because the agent remembers them.
+/// The part of a decision that a proxy gets. It is kept small, because the agent remembers replies.
 ///
 /// ```
 /// # use slowlane_core::base::{Assurance, Ends, Judged, Key, SloId, Timestamp};
@@ -345,7 +345,7 @@ pub struct Reply {
     pub slo: SloId,
     /// How many more requests would pass at once.
     pub remaining: u32,
-    /// Present if an SLO counts the request until its end. Boxed, because few requests have a ticket.
+    /// Present if an SLO counts the request until it ends. Boxed, because few requests have a ticket.
     pub ticket: Option<Box<Ticket>>,
 }
 

@@ -2,7 +2,7 @@
 
 /// A uniform random number in `[0, 1)`.
 ///
-/// The caller draws it and passes it in, so a law that uses chance is still a pure function.
+/// The caller draws the sample and passes it in, so a law that uses chance is still a pure function.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Sample(f64);
 

@@ -1,13 +1,13 @@
-//! The modes in which nodes can share an SLO, with the names that the option `cluster=` uses.
+//! The modes in which nodes can share an SLO, with the names that the `cluster=` option uses.
 
 /// The mode in which the nodes of a cluster share an SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// All nodes share one theoretical arrival time, and charge it after they have admitted requests.
     Rate,
-    /// The nodes add up their counts of a window. Together they may admit slightly too much.
+    /// The nodes add up their counts for a window. Together they may admit slightly too much.
     Count,
-    /// Each node gets leases, parts of a window's quota, in advance. Together they never admit too much.
+    /// Each node gets leases in advance: parts of a window's quota. Together the nodes never admit too much.
     Lease,
     /// Each node enforces an equal part of the rate, without messages.
     Split,

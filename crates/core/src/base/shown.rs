@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 /// Displays bytes from any source as one line of text.
 ///
 /// Letters of any script stay unchanged. Control characters, invisible characters, direction marks and invalid UTF-8
-/// become escapes. A backslash is not escaped: the text is for people, not for parsers.
+/// become escapes. A backslash is not escaped, because the text is for people and not for parsers.
 ///
 /// ```
 /// use slowlane_core::base::Shown;

@@ -40,7 +40,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fields(Vec<(String, Vec<u8>)>);
 
-/// The fields are not a valid target. The message gives the remedy.
+/// The error for fields that are not a valid target. Its message gives the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     #[error("name at least one field, like source=192.0.2.66")]
@@ -62,7 +62,7 @@ pub enum TargetError {
 }
 
 impl Fields {
-    /// Takes fields in any order. In names, `-` equals `_`.
+    /// Accepts fields in any order. In names, `-` and `_` count as equal.
     ///
     /// ```
     /// use slowlane_core::base::target::{Fields, Target};

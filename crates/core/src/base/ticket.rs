@@ -13,8 +13,8 @@ pub const COUNTED_MAX: usize = 16;
 
 /// The SLOs that count a request until its end, and the moment at which the request began.
 ///
-/// The text is opaque to the proxy. It holds that moment in milliseconds, then the id, key, serial and cost of each
-/// SLO, then a seal: a keyed hash of the text before the seal. A ticket cannot be made or altered without the secret.
+/// The text is opaque to the proxy. It holds the request's start in milliseconds, the id, key, serial and cost of each
+/// SLO, and a seal: a keyed hash of the text before it. Without the secret, a ticket cannot be made or altered.
 ///
 /// ```
 /// use slowlane_core::base::{Key, KeySecret};
@@ -46,7 +46,7 @@ pub struct Counted {
     pub cost: u32,
 }
 
-/// The text is not a ticket, or its seal is wrong.
+/// The error for text that is not a ticket, or whose seal is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a slowlane ticket")]
 pub struct NoTicket;
@@ -56,7 +56,7 @@ impl Ticket {
     /// with its dash. Each SLO adds six, sixteen, ten and ten digits with their separators.
     pub const TEXT_BYTES_MAX: usize = 10 + COUNTED_MAX * 46 + 17;
 
-    /// A ticket of one to [`COUNTED_MAX`] SLOs. Any more are left out.
+    /// A ticket of one to [`COUNTED_MAX`] SLOs. SLOs beyond this number are left out.
     pub fn new(begun: Timestamp, counted: impl IntoIterator<Item = Counted>) -> Ticket {
         let counted = counted.into_iter().take(COUNTED_MAX).collect();
         Ticket { begun_ms: begun.ticks_ms(), counted }

@@ -45,7 +45,7 @@ impl Timestamp {
         (self.0 / 1_000_000) as u32
     }
 
-    /// A moment this many nanoseconds later, or earlier if the number is negative.
+    /// The moment this many nanoseconds later, or earlier if the number is negative.
     pub const fn shifted(self, nanos: i64) -> Timestamp {
         Timestamp(self.0.saturating_add_signed(nanos))
     }

@@ -14,7 +14,7 @@ const LENGTH_MIN: usize = 16;
 #[serde(try_from = "String")]
 pub struct Token(String);
 
-/// The text is not a token. The message does not repeat it.
+/// The error for text that is not a token. Its message does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "expected a token of {LENGTH_MIN} or more ASCII letters, digits or punctuation marks, like the output of `openssl rand -hex 16`"

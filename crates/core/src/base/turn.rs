@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::base::Timestamp;
 
-/// The turn of a held request. The request's queue moves the turn, and a connection waits for it.
+/// The turn of a held request. The request's queue may move the turn, and a connection waits for the turn.
 ///
 /// ```
 /// use slowlane_core::base::{Timestamp, Turn};

@@ -53,7 +53,7 @@ impl Unit {
         }
     }
 
-    /// The unit's name in the header `RateLimit-Policy`, which has its own name for bytes.
+    /// The unit's name in the `RateLimit-Policy` header, which has its own name for bytes.
     pub(crate) fn quota_unit(&self) -> QuotaUnit {
         let name = if *self == Unit::Bytes { "content-bytes" } else { self.name() };
         QuotaUnit::from(name).expect("unit names are short")

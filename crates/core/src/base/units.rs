@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// The text is not a quantity. The message gives the expected form.
+/// The error for text that is not a quantity. Its message gives the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
     #[error("expected a whole number per period (s, m, h, d or month), like 50/s; for 1.5/s, write 90/m")]
@@ -42,7 +42,7 @@ pub enum Period {
     Minute,
     Hour,
     Day,
-    /// Thirty days, except where a law counts by the calendar.
+    /// A month: thirty days, except where a law counts by the calendar.
     Month,
     /// Any other number of seconds, such as `7d`.
     Seconds(u32),
@@ -57,7 +57,7 @@ impl Period {
         ("month", Period::Month),
     ];
 
-    /// The period with this name, or with this duration, like `7d`, if it is a whole number of seconds.
+    /// The period with this name, or with this duration, such as `7d`, which must be a whole number of seconds.
     pub fn named(name: &str) -> Option<Period> {
         let known = Period::NAMED.iter().find(|(known, _)| *known == name);
         known.map(|&(_, period)| period).or_else(|| Period::lasting(duration(name).ok()?))
@@ -197,7 +197,7 @@ impl fmt::Display for Rate {
 
 /// Reads a duration in HAProxy's notation, up to [`DURATION_MAX`].
 ///
-/// The unit is required: a bare number means milliseconds to HAProxy, but seconds to nginx.
+/// The unit is required, because a bare number means milliseconds to HAProxy, but seconds to nginx.
 ///
 /// ```
 /// use std::time::Duration;

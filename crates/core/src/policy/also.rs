@@ -1,5 +1,5 @@
-//! Checks of several SLOs for one request: the chains that `also=` forms, and the SLOs that lookups add. In a chain,
-//! each SLO is above the one before it.
+//! Checks on the SLOs of one request: the chains that `also=` forms, and the SLOs that lookups add. In a
+//! chain, each SLO is above the previous one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::policy::{Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 /// The maximum number of steps between SLOs that a check follows from one starting SLO.
 const STEPS_MAX: usize = 1_000;
 
-/// The fault of a chain: an error or a warning.
+/// A fault in a chain: an error or a warning.
 type Wrong = Result<WarningKind, PolicyErrorKind>;
 
 impl Policy {
@@ -20,8 +20,8 @@ impl Policy {
         if self.refs.iter().all(|refs| refs.also.is_none()) {
             return;
         }
-        // The SLOs that a request may begin with, each with the first lookup that names it: for such a request, no
-        // earlier lookup had an answer.
+        // The SLOs that a request may begin with, each with the first lookup that names the SLO: if this
+        // lookup is the one that answered, no earlier lookup did.
         let mut starts = BTreeMap::new();
         for lookup in 0..self.chosen {
             for slo in self.named_by(lookup) {
@@ -40,8 +40,8 @@ impl Policy {
         }
     }
 
-    /// Adds an error for each lookup that adds an SLO with `also`, and a warning for each lookup that adds an
-    /// SLO of a type that an earlier lookup names, because only one SLO of a type counts a request.
+    /// Adds an error for each lookup that adds an SLO with `also`. Adds a warning for each lookup that adds
+    /// an SLO of a type that an earlier lookup names, because only one SLO of each type counts a request.
     fn check_added(&mut self, errors: &mut PolicyErrors) {
         for added in self.chosen..self.lookups.len() {
             let lookup = quoted(self.lookups[added].name.as_bytes());
@@ -70,7 +70,7 @@ impl Policy {
         (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
     }
 
-    /// The fault of the chains that begin with an SLO, if only the lookups from `first` on can answer: an
+    /// The fault in the chains that begin with an SLO, if only the lookups from `first` on can answer: an
     /// error if there is one, otherwise the first warning.
     fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
         let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());

@@ -1,4 +1,4 @@
-//! The SLOs above an SLO with an assured rate: they go into debt, and their rates bound what can be assured.
+//! The SLOs above an SLO with an assured rate, which may go into debt and whose rates limit what can be assured.
 
 use std::collections::BTreeSet;
 
@@ -54,10 +54,10 @@ impl Policy {
         self.slos[place].assured.map_or(Rate::ZERO, |assured| assured.rate())
     }
 
-    /// Adds a warning for each lookup whose SLOs certainly have a lower total rate than is assured below them.
+    /// Adds a warning for each lookup whose SLOs certainly have a lower total rate than the total assured below them.
     ///
     /// Every key that is certain to have an assured rate counts once. The SLOs above count with every key that they can
-    /// have. If these keys are unbounded, as networks are, nothing can be proved, and there is no warning.
+    /// have. If their number is unbounded, as for networks, nothing can be proved, and there is no warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
@@ -89,8 +89,8 @@ impl Policy {
         })
     }
 
-    /// The minimum number of keys that an SLO has: the number of lines that name it in a map with exactly the fields of
-    /// its key, or 1 if only other maps name it.
+    /// The minimum number of keys that an SLO has: the number of lines that name it in a map with exactly the
+    /// fields of its key, or 1 if the SLO is named only in other maps.
     fn keys_min(&self, place: usize) -> f64 {
         let of_map = |map: &LookupMap| match map.keys_of(place) {
             keys if self.is_key_of(map, place) => keys,
@@ -99,13 +99,13 @@ impl Policy {
         self.lookups.iter().map(of_map).max().map_or(0.0, f64::from)
     }
 
-    /// Whether each line of a lookup's map is one key of an SLO.
+    /// Whether each line of a lookup's map stands for exactly one key of an SLO.
     fn is_key_of(&self, map: &LookupMap, place: usize) -> bool {
         map.method == Method::Str && *map.places == *self.key_places(self.slos[place].id)
     }
 }
 
-/// The relative tolerance of the comparison: sums of rates like 0.1/s are not exact.
+/// The relative tolerance of the comparison, needed because sums of rates like 0.1/s are not exact.
 const TOLERANCE: f64 = 1e-9;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Operators' blocks: the blocks' fields in canonical form, and an index of the blocks for a policy's requests.
+//! Operators' blocks, with their fields in canonical form, and an index of the blocks for a policy's requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::base::{
 };
 use crate::policy::{EXTRA_MAX, Field, Place, Policy, Text, Values};
 
-/// The maximum number of distinct sets of blocked fields. Each set costs every request one lookup, and each prefix
-/// length makes a separate set.
+/// The maximum number of distinct sets of blocked fields. Each set adds a lookup to every request, and each
+/// prefix length makes a separate set.
 pub const SHAPES_MAX: usize = 32;
 
-/// Fields that cannot be blocked. The message gives the remedy.
+/// The error for fields that cannot be blocked. Its message gives the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockTargetError {
     #[error(transparent)]
@@ -42,10 +42,10 @@ pub enum BlockTargetError {
 }
 
 impl Policy {
-    /// Converts the fields of a block, as an operator has typed them, to canonical form.
+    /// Converts the fields of a block, as typed by an operator, to canonical form.
     ///
-    /// A host loses its port and is put in lower case. An address without a length becomes the network of one
-    /// customer, as in keys; for IPv6, this is usually a /64.
+    /// A host loses its port and is converted to lower case. An address without a length becomes the network
+    /// of one customer, as in keys; for IPv6, this is usually a /64.
     ///
     /// ```
     /// use slowlane_core::{base::Target, policy::Policy};
@@ -76,7 +76,7 @@ impl Policy {
                 let (name, value) = faulty();
                 return Err(BlockTargetError::Host { name, value });
             }
-            // The canonical form of a host is never longer than the host, so its length need not be checked again.
+            // The canonical form of a host is never longer than the original, so the length need not be checked again.
             return Ok(Text::default().of(&given).to_vec());
         }
         let network = match given {
@@ -89,7 +89,7 @@ impl Policy {
             return Err(BlockTargetError::Address { name, value });
         };
         let network = Network::of(address, prefix).to_string();
-        // A single IPv6 address keeps its length, or it would be read as the network of its customer.
+        // A single IPv6 address is written with its length, or it would be read as the customer's whole network.
         let is_whole = address.is_ipv6() && !network.contains('/');
         Ok(if is_whole { format!("{network}/128") } else { network }.into_bytes())
     }
@@ -98,7 +98,7 @@ impl Policy {
     /// added to the fields that the policy reads.
     ///
     /// # Errors
-    /// There are too many shapes, or too many fields that the policy does not use.
+    /// There are too many distinct sets of fields, or too many fields that the policy does not use.
     pub fn add_block(
         &self,
         index: &mut BlockIndex,
@@ -131,7 +131,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether the policy itself uses the field of a block.
+    /// Whether the policy itself, and not just a block, uses this field.
     pub fn knows(&self, name: &str) -> bool {
         self.fields.find(name).is_some_and(|(place, _)| place < self.fields.count())
     }
@@ -149,14 +149,14 @@ fn network_of(value: &[u8]) -> Option<(IpAddr, u8)> {
     read(value).and_then(untranslated).map(canonical)
 }
 
-/// The index in force. If there is no block, a batch costs one relaxed load.
+/// The index of the blocks in force. While there is no block, checking a batch costs one relaxed load.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     is_any: AtomicBool,
     index: ArcSwap<BlockIndex>,
 }
 
-/// The index that was in force when it was loaded.
+/// The index of the blocks that were in force when it was loaded.
 pub(super) type BlocksInForce = Guard<Arc<BlockIndex>>;
 
 impl Blocks {
@@ -173,7 +173,7 @@ pub struct BlockIndex {
     shapes: Vec<Shape>,
 }
 
-/// The blocks with one set of fields, found by the keyed hash of their values.
+/// The blocks with one set of fields, each under the keyed hash of the fields' values.
 #[derive(Debug)]
 struct Shape {
     parts: ArrayVec<Part, TARGET_FIELDS_MAX>,
@@ -190,8 +190,8 @@ enum Part {
 }
 
 impl BlockIndex {
-    /// The block that applies to a request. If several do, the one that ends last. The block may have expired.
-    // A separate function, because its buffers would enlarge the stack frame of every decision.
+    /// The block that matches a request; if several do, the one that ends last. The block may have expired.
+    // This function is separate because its buffers would enlarge the stack frame of every decision.
     #[cold]
     #[inline(never)]
     pub(super) fn find(&self, secret: KeySecret, values: Values<'_, '_>) -> Option<Blocked> {

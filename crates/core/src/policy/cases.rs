@@ -1,4 +1,4 @@
-//! The SLOs of one request: the chain that begins with its own SLO, and the SLOs that lookups add.
+//! The SLOs of one request: the chain that begins with the request's own SLO, and the SLOs that lookups add.
 
 use arrayvec::ArrayVec;
 
@@ -16,11 +16,11 @@ pub struct Case<'p> {
     pub key: Key,
     /// A hash of the fields that divide the SLO's bucket among clients; 0 if there are no such fields.
     pub sharer: u64,
-    /// The key of the SLO's assured rate. None without an assured rate, or if no SLO is above this one.
+    /// The key under which the SLO's assured rate is counted. None without such a rate or an SLO above this one.
     pub assured: Option<Key>,
     /// The amount to charge: a cost in requests, or a reservation in grains.
     pub cost: u32,
-    /// Whether a lookup has added this SLO. Such an SLO is above no other.
+    /// Whether a lookup has added this SLO. An added SLO is not above any other SLO.
     pub is_added: bool,
 }
 
@@ -40,7 +40,7 @@ impl Case<'_> {
         }
     }
 
-    /// The block of the key, if the block affects the decision. A dry run's block does not.
+    /// The block on the key, if the block affects the decision. A block set by a dry run does not.
     #[inline]
     pub(crate) fn blocked(&self, judgement: &Judgement) -> Option<Blocked> {
         let until = judgement.blocked_until.filter(|_| !self.slo.dry_run)?;
@@ -54,15 +54,15 @@ pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
     /// The number of requests that this request counts as.
     pub cost: u32,
-    /// The operator's block that applies to the request. It may have expired.
+    /// The operator's block that matches the request. The block may already have expired.
     pub blocked: Option<Blocked>,
-    /// Whether the answer can be held, and the end of the hold may move in the meantime.
+    /// Whether the answer can be held until a moment that may move in the meantime.
     pub may_hold: bool,
 }
 
 impl Policy {
-    /// All SLOs of one request: the chain that begins with its own SLO and follows `also`, then the SLOs that
-    /// lookups add. No type occurs twice, because two SLOs of one type would share an entry.
+    /// All SLOs of one request: the chain that begins with the request's own SLO and follows `also`, then the
+    /// SLOs that lookups add. No type occurs twice, because two SLOs of the same type would share an entry.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -88,7 +88,7 @@ impl Policy {
         batch.only_cases(&mut |_, _| {})
     }
 
-    /// The SLOs of a request: the chain from its own SLO, then the SLOs that lookups add. SLO 0 if there are none.
+    /// The SLOs of a request: the chain from the request's own SLO, then the SLOs that lookups add; or else SLO 0.
     #[inline]
     pub(super) fn listed<'p>(
         &'p self,

@@ -6,7 +6,7 @@ use crate::policy::read::hosts;
 use crate::policy::{Line, Lookup, Method, PolicyErrorKind, WarningKind, is_host, quoted};
 
 impl Lookup {
-    /// The first warning about a line, if the line is suspicious.
+    /// The first warning about a line of a map, or None if the line is not suspicious.
     pub(super) fn warning(&self, line: &Line<'_>) -> Option<WarningKind> {
         let is_suspicious = |&byte: &u8| matches!(byte, b'"' | b'\'' | b'*' | b'#' | b'/');
         // Fast path: nearly every line of a large map returns here.
@@ -16,8 +16,8 @@ impl Lookup {
         self.warn_of_key(line.key, line.value).or_else(|| self.warn_of_website(line.key))
     }
 
-    /// The error for a line whose key has a `*` in the middle of a host, because no client can send such a
-    /// host. A `*` at either end only causes a warning.
+    /// The error for a line whose key has a `*` in the middle of a host. Such a line never matches, because
+    /// no client can send this host. A `*` at either end causes only a warning.
     pub(super) fn error(&self, line: &Line<'_>) -> Option<PolicyErrorKind> {
         let (fields, method) = (&self.fields, self.method);
         if !line.key.contains(&b'*') || method == Method::Reg {
@@ -34,7 +34,7 @@ impl Lookup {
     }
 
     fn warn_of_key(&self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
-        // In an `ip` map, the part of the key after the address and a `+` is compared as text.
+        // In an `ip` map, the part of a key that follows the address and a `+` is compared as text.
         let text = match self.method {
             Method::Ip => key.iter().position(|&byte| byte == b'+').map_or(key, |at| &key[at + 1..]),
             _ => key,
@@ -58,8 +58,8 @@ impl Lookup {
         (self.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
 
-    /// The warning about a website with a scheme or a path. Such a key never matches, because the website of a request
-    /// is only a host.
+    /// The warning about a key whose website has a scheme or a path. Such a key never matches, because the
+    /// website of a request is only a host.
     fn warn_of_website(&self, key: &[u8]) -> Option<WarningKind> {
         let website = match (self.fields.as_slice(), self.method) {
             ([website], Method::Str) if website == "website" => key,
@@ -76,14 +76,14 @@ impl Lookup {
     }
 }
 
-/// The host before a port or a path. Colons within the brackets of an IPv6 address do not begin a port.
+/// The host without any port or path after it. Colons within the brackets of an IPv6 address do not begin a port.
 fn host(text: &str) -> &str {
     let bracket = text.rfind(']').unwrap_or(0);
     let end = text[bracket..].find([':', '/']).map_or(text.len(), |end| bracket + end);
     &text[..end]
 }
 
-/// The character that joins a key and an SLO where a space belongs, such as the `=` of `acme=1001`.
+/// The character that stands between a key and an SLO where a space belongs, such as the `=` in `acme=1001`.
 fn separator(key: &[u8]) -> Option<char> {
     let digits = key.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let before = *key[..key.len() - digits].last()?;

@@ -53,7 +53,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         Batch { policy, width: Batch::width_of(policy), values: ArrayVec::new(), len: 0, may_hold: 0 }
     }
 
-    /// The number of values of each request: one for each field. There is at least one field, the cost.
+    /// The number of values in each request: one for each field. There is at least one field, the cost.
     fn width_of(policy: &Policy) -> usize {
         policy.fields.count() + policy.fields.extra().count()
     }
@@ -62,7 +62,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         self.policy
     }
 
-    /// The number of values of each request. It grows when an operator blocks by a field that the policy does not use.
+    /// The number of values in each request. A block by a field that the policy does not use increases this number.
     pub fn width(&self) -> usize {
         self.width
     }
@@ -87,8 +87,8 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         (self.len, self.may_hold) = (0, 0);
     }
 
-    /// Begins a request that is filled field by field. [`keep_draft`](Batch::keep_draft) adds this draft to
-    /// the batch; another draft discards it. The batch must not be full.
+    /// Begins a request that is filled in, field by field. [`keep_draft`](Batch::keep_draft) adds this draft
+    /// to the batch; another draft discards it. The batch must not be full.
     #[inline]
     pub fn draft(&mut self) -> Draft<'p, '_, 'a> {
         let (begin, width) = (self.len * self.width, self.width);
@@ -99,7 +99,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         Draft::new(&self.policy.fields, &mut self.values[begin..])
     }
 
-    /// Fills the derived fields of the draft, whose values may borrow text from the policy, and adds it to the batch.
+    /// Adds the draft to the batch, after filling in its derived fields, whose values may borrow text from the policy.
     #[inline]
     pub fn keep_draft(&mut self) {
         debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
@@ -108,8 +108,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         self.len += 1;
     }
 
-    /// Notes that the proxy lets the agent hold the answer to the last request of the batch, and that the end of the
-    /// hold may move.
+    /// Notes that the proxy lets the agent hold the answer to the batch's last request until a moment that may move.
     pub fn may_hold_last(&mut self) {
         self.may_hold |= 1 << (self.len - 1);
     }
@@ -122,12 +121,12 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         self.keep_draft();
     }
 
-    /// The fields of a request that the policy knows, with their values. `number` counts from 0.
+    /// A request's fields that the policy uses, with their values. `number` is the request's index in the batch.
     pub fn fields(&self, number: usize) -> impl Iterator<Item = (&[u8], Value<'_>)> {
         self.policy.fields.named(self.values(number))
     }
 
-    /// Whether slowlane derives a field, and so ignores a request's own value of that name.
+    /// Whether slowlane derives a field and therefore ignores any value that a request carries under the field's name.
     pub fn is_derived(&self, name: &[u8]) -> bool {
         self.policy.fields.is_derived(name)
     }
@@ -145,7 +144,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
     }
 }
 
-/// The answers of the lookups for each request of a batch, and the blocks of operators.
+/// What the lookups answered for each request of a batch, and the operators' blocks.
 pub struct LookedUp {
     answers: [Answer; BATCH_MAX],
     blocks: Option<BlocksInForce>,
@@ -161,9 +160,9 @@ impl LookedUp {
 impl<'p> Batch<'p, '_> {
     /// Looks up all requests.
     ///
-    /// Each map is consulted for all requests in turn. If a map is large, the memory for all requests is read
-    /// first, so that it is fetched in parallel. A request that an operator has blocked at `now` skips the
-    /// maps that are searched, because it is refused whatever its SLO is, and must cost little.
+    /// Each map is consulted for all requests in turn. If a map is large, the memory that the requests need is read
+    /// first, so that the processor fetches it in parallel. A request that an operator has blocked at `now` skips the
+    /// maps that are searched, because the request is refused whatever its SLO, and must cost little.
     #[inline]
     pub fn look_up(&self, now: Timestamp) -> LookedUp {
         let blocks = self.policy().blocks.in_force();
@@ -171,8 +170,8 @@ impl<'p> Batch<'p, '_> {
         LookedUp { answers: self.answers(blocked, &mut |_, _| {}), blocks }
     }
 
-    /// The case of a request that falls under a single SLO, as most do, and under no block set by an
-    /// operator; and the number of requests that it counts as. None for any other request.
+    /// The case of a request that falls under a single SLO and no operator's block, as most do, and how many
+    /// requests it counts as. None for any other request.
     #[inline(always)]
     pub fn only_case(&self, row: usize, looked_up: &LookedUp) -> Option<(Case<'p>, u32)> {
         let (values, answer) = (self.values(row), looked_up.answers[row % BATCH_MAX]);
@@ -223,15 +222,15 @@ impl<'p> Batch<'p, '_> {
         Cases { list, cost, blocked, may_hold: self.may_hold(row) }
     }
 
-    /// The SLOs of the only request of a batch. Passes each consulted map and the line found to `trace`, in the order
-    /// in which the maps are consulted.
+    /// The SLOs of a batch's only request. Calls `trace` with each map, and with the line found in it, in the
+    /// order in which the maps are consulted.
     pub(super) fn only_cases(&self, trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>)) -> Cases<'p> {
         let blocks = self.policy().blocks.in_force();
         let looked_up = LookedUp { answers: self.answers(0, trace), blocks };
         self.cases_traced(0, &looked_up, trace)
     }
 
-    /// Whether the answer to a request can be held, and the end of the hold may move.
+    /// Whether the answer to a request can be held until a moment that may move.
     #[inline]
     pub fn may_hold(&self, row: usize) -> bool {
         self.may_hold & 1 << row != 0
@@ -265,7 +264,7 @@ impl<'p> Batch<'p, '_> {
         }
         for map in &policy.lookups[..policy.chosen] {
             if self.len > 1 && map.is_large() {
-                // Without `black_box`, the compiler would drop the reads, whose results are not used.
+                // Without `black_box`, the compiler would drop the reads, because their results are not used.
                 black_box(self.rows().map(|values| map.look(values)).fold(0, u32::wrapping_add));
             }
             let skipped = if map.is_search() { blocked } else { 0 };
@@ -292,7 +291,7 @@ pub(super) fn ask<'p>(
 }
 
 impl Policy {
-    /// The case of a request that cannot be looked up. It is denied by an SLO with rate 0.
+    /// The case of a request that cannot be looked up. Such a request is denied by an SLO with a rate of 0.
     #[cold]
     pub(super) fn refusal(&self, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.refusing, &self.refusing_plan);
@@ -303,13 +302,13 @@ impl Policy {
         KeyHasher::new(self.key_secret, 0, 0).part(b"refused").finish()
     }
 
-    /// The key of the row that measures the assured rate of a key.
+    /// The key of the row in which a key's assured rate is measured.
     pub fn assured_key(&self, key: Key) -> Key {
         let bits = key.bits().to_le_bytes();
         KeyHasher::new(self.key_secret, 0, 0).part(b"assured").part(&bits).finish()
     }
 
-    /// Whether a key is the common key of all requests that cannot be looked up.
+    /// Whether a key is the one shared by all requests that cannot be looked up.
     pub fn is_refusal(&self, key: Key) -> bool {
         key == self.refusal_key()
     }
@@ -322,7 +321,7 @@ impl Policy {
         if plan.is_bare { bare } else { self.completed(bare, place, values) }
     }
 
-    /// Completes a case with the client that shares the SLO's bucket, and with the reservation.
+    /// Adds to a case the client, if clients share the SLO's bucket, and the reservation, if the SLO counts work.
     #[inline(never)]
     fn completed<'p>(&'p self, bare: Case<'p>, place: usize, values: Values<'_, '_>) -> Case<'p> {
         let (slo, refs) = (bare.slo, &self.refs[place]);
@@ -334,7 +333,7 @@ impl Policy {
         Case { sharer, cost, ..bare }
     }
 
-    /// The client of a request, as a path through a tree of clients. The branch at each level has the same
+    /// The client of a request, as a path through a tree of clients. Each level of the path has the same
     /// number of bits.
     fn leaf(&self, share: &[Place], values: Values<'_, '_>) -> u64 {
         let branch = |&share| self.member(share, values).bits();
@@ -352,8 +351,8 @@ impl Policy {
     fn member(&self, share: Place, values: Values<'_, '_>) -> Key {
         let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
         match &values.0[share] {
-            // All networks of a field have the same length, so the address suffices. Hashing the text would take ten
-            // times as long.
+            // All networks in a field have the same prefix length, so the address suffices. Hashing the text
+            // would take ten times as long.
             Some(Value::Network(network)) => hasher.address(network.address()),
             _ => {
                 self.fields.hash(&mut hasher, self.fields.masks(), share, values);
@@ -378,8 +377,8 @@ impl Policy {
         work.reservation(amount, None)
     }
 
-    /// The number of requests that this request counts as. A missing cost, or one that is not a number, counts as 1.
-    /// Only a cost of 0 is free, so no unusable value, whether from a proxy or a client, makes a request free.
+    /// The number of requests that this request counts as. A cost that is missing or is not a number counts as 1. Only
+    /// a cost of 0 is free, so no unusable value, whether from a proxy or a client, makes a request free.
     #[inline]
     pub(super) fn cost(&self, values: Values<'_, '_>) -> u32 {
         let Some(value) = &values.0[self.fields.cost] else { return 1 };
@@ -410,7 +409,7 @@ impl Policy {
     }
 }
 
-/// The client that requests a page of a protected application, and that page.
+/// A client that requests a page of a protected application, and the page.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub page: Key,
@@ -433,7 +432,7 @@ pub(super) fn announcement(value: Value<'_>) -> Option<Amount> {
     }
 }
 
-/// A cost: a whole number from 0, or its text in decimal digits. A cost above [`COST_MAX`] counts as
+/// A cost: a non-negative whole number, or its decimal digits as text. A cost above [`COST_MAX`] counts as
 /// [`COST_MAX`]. None for anything else, such as a negative number or a fraction.
 pub(super) fn read_cost(value: &Value<'_>) -> Option<u32> {
     match *value {

@@ -1,4 +1,4 @@
-//! Errors in the files of a policy: the place, the faulty text, and the expected text.
+//! Errors in the files of a policy, each with its place, the faulty text and the expected text.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::policy::{
     SUBSTRINGS_BYTES_MAX,
 };
 
-/// The maximum number of errors that are kept. Any more are only counted. A hundred errors usually have one cause.
+/// The maximum number of errors that are kept. Additional errors are only counted: so many usually have one cause.
 pub const ERRORS_MAX: usize = 100;
 
 /// The maximum number of characters of a faulty line that an error quotes.
@@ -20,7 +20,7 @@ const QUOTED_CHARS_MAX: usize = 80;
 /// All errors of a policy, displayed one per line. A list that is returned as an error is never empty.
 pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 
-/// An error in the files of a policy, without its place.
+/// An error in the files of a policy, without the place where it occurred.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]

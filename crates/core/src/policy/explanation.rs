@@ -8,7 +8,7 @@ use crate::policy::{
     Answer, Asker, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Text, Values,
 };
 
-/// All SLOs of a request, its own first, with their reasons.
+/// All SLOs of a request, each with the reasons for it. The request's own SLO comes first.
 #[derive(Clone, Debug)]
 pub struct Explanation<'p> {
     pub of: Vec<Explained<'p>>,
@@ -21,14 +21,14 @@ pub struct Explanation<'p> {
 #[derive(Clone, Debug)]
 pub struct Explained<'p> {
     pub case: Case<'p>,
-    /// The options of the SLO in `slo.map`, and the number of the SLO's line there.
+    /// The SLO's options in `slo.map`, and the number of the line that holds them.
     pub written: &'p [u8],
     pub line: usize,
     /// The line of a map that selected the SLO. None if no map answered.
     pub origin: Option<Origin<'p>>,
     /// The SLO whose `also` led to this one.
     pub named_by: Option<SloId>,
-    /// The maps that had no answer before the request's own SLO was found. Empty for the request's other SLOs.
+    /// The maps that were consulted without an answer before the request's own SLO was found. Empty for any other SLO.
     pub asked: Vec<Asked<'p>>,
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,
@@ -57,7 +57,7 @@ pub struct Asked<'p> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'p> {
     pub field: &'p str,
-    /// The value in the notation of a map; for an address, the network of its customer. None if the field is missing.
+    /// The value in the notation of a map or, for an address, the customer's network. None if the field is missing.
     pub value: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ pub struct Fact<'p, 'a> {
     pub value: Value<'a>,
     /// Whether the value is part of the key.
     pub in_key: bool,
-    /// The number of leading bits of the address that are part of the key, if not all are.
+    /// How many leading bits of an address are part of the key, if not all are.
     pub prefix: Option<u8>,
 }
 
@@ -163,7 +163,7 @@ impl Batch<'_, '_> {
     }
 }
 
-/// The maximum length of a group's name, in characters. Clients may choose names, and many names are kept.
+/// The maximum length of a group's name, in characters. Clients can choose these names, and many of them are kept.
 const GROUP_NAME_CHARS: usize = 60;
 
 /// Shown in place of an SLO's options for a request that cannot be looked up.

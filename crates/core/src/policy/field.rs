@@ -1,4 +1,4 @@
-//! One field: its name, the kind of its values, and how slowlane derives it from another field.
+//! A field: its name, the kind of its values and, for a derived field, how slowlane derives it from another field.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,13 +16,13 @@ pub(super) struct Field {
     is_address: bool,
     is_host: bool,
     is_base: bool,
-    /// Whether any of the three flags above is set. If so, maps and keys use a converted form of the values.
+    /// Whether the field holds addresses, hosts or bases. If so, maps and keys use a converted form of the values.
     converts: bool,
     /// None if only blocks use the field.
     watch: Option<(Arc<Watch>, Place)>,
 }
 
-/// The length of a name and eight of its bytes, which cover most names. Numbers are compared faster than text.
+/// The length of a name and eight of its bytes: most names have no more. Numbers are compared faster than text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     length: usize,
@@ -42,11 +42,11 @@ impl Head {
         Head { length: name.len(), bytes }
     }
 
-    /// Whether the name may contain a `-` or `_`, and so have another spelling.
+    /// Whether the name may contain a `-` or `_`, and so could be spelled differently.
     #[inline]
     pub(super) fn may_be_spelled_otherwise(self) -> bool {
         const ONES: u64 = u64::from_le_bytes([1; 8]);
-        // Sets the highest bit of each byte of `other` that is 0.
+        // The subtraction sets the highest bit of each byte of `other` that is 0.
         let has = |byte: u8| {
             let other = self.bytes ^ (ONES * u64::from(byte));
             other.wrapping_sub(ONES) & !other & (ONES << 7) != 0
@@ -56,7 +56,7 @@ impl Head {
 }
 
 impl Field {
-    /// A field with this name. `is_address` tells whether the field holds addresses.
+    /// A field with this name. `is_address` says whether the field holds addresses.
     pub(super) fn new(name: &str, is_address: bool) -> Field {
         let (is_host, is_base) = (is_host(name), is_base(name));
         Field {
@@ -70,12 +70,12 @@ impl Field {
         }
     }
 
-    /// The same field, set up to report values other than addresses, if it holds addresses.
+    /// The same field, set up to report to `watch` any value that is not an address, if the field holds addresses.
     pub(super) fn watched(self, watch: &Arc<Watch>, place: Place) -> Field {
         Field { watch: Some((watch.clone(), place)), ..self }
     }
 
-    /// A field that the policy does not use. The field `source` holds addresses under every policy.
+    /// A field that the policy does not use. Under every policy, the field `source` holds addresses.
     pub(super) fn extra(name: &str) -> Field {
         Field::new(name, name == "source")
     }
@@ -93,19 +93,19 @@ impl Field {
         self.is_address
     }
 
-    /// Whether a name equals the field's name exactly as the policy writes it.
+    /// Whether a name is spelled exactly as the policy spells the field's name.
     #[inline]
     pub(super) fn is_written(&self, head: Head, name: &[u8]) -> bool {
         self.head == head && (name.len() <= 8 || self.name.as_bytes() == name)
     }
 
-    /// Whether a name is the field's name. `-` equals `_`.
+    /// Whether a name is the field's name. `-` and `_` count as equal.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         is_same_name(self.name.as_bytes(), name)
     }
 
-    /// Converts text to an address if the field holds addresses, and to canonical form if it holds hosts. nginx sends
-    /// an address as text, and HAProxy as four or sixteen bytes.
+    /// Converts text to an address if the field holds addresses, and to canonical form if it holds hosts.
+    /// nginx sends addresses as text, and HAProxy sends them as four or sixteen bytes.
     pub(super) fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         let mut slot = None;
         self.put(value, &mut slot);
@@ -121,7 +121,7 @@ impl Field {
         *slot = Some(value);
     }
 
-    // A separate function, because inlined into `put` it would split the copies of all values into single bytes.
+    // This function is separate because, inlined into `put`, it would make the compiler copy all values byte by byte.
     #[inline(never)]
     fn put_converted<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
         *slot = Some(match value {
@@ -138,7 +138,7 @@ impl Field {
         });
     }
 
-    /// Reports a value that is not an address where an address is needed.
+    /// Reports that a value is not an address where an address is needed.
     #[cold]
     #[inline(never)]
     fn has_no_address(&self) {
@@ -176,16 +176,16 @@ pub(super) struct Derived {
     pub(super) to: Place,
     /// The index of the field's [`Maker`].
     pub(super) maker: usize,
-    /// Whether a decision or a block reads the field. If not, its value is not computed.
+    /// Whether a decision or a block reads the derived field. If neither does, its value is not computed.
     pub(super) is_needed: AtomicBool,
 }
 
-/// How a derived field is made, whether the policy uses the field or not.
+/// How a derived field is made, whether or not the policy uses the field.
 #[derive(Debug)]
 pub(super) struct Maker {
     pub(super) name: String,
     pub(super) derivation: Derivation,
-    /// Set if the field is derived by a map. The map's only field is the origin of the derived field.
+    /// The map that derives the field, if a map does. Only the origin of the field is looked up in this map.
     pub(super) map: Option<LookupMap>,
 }
 

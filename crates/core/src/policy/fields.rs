@@ -22,7 +22,7 @@ const COST: &str = "cost";
 /// The field with the work that a request announces.
 const ANNOUNCED: &str = "announced";
 
-/// The maximum number of places: the fields that a request can carry, the cost, and the announced work.
+/// The maximum number of places: one per field that a request can carry, one for the cost, one for announced work.
 pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 
 /// The fields that a policy uses, without duplicates, followed by the fields that only blocks use.
@@ -30,10 +30,10 @@ pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
-    /// Shared with the fields and the maps, which are the first to detect faults.
+    /// Shared with the fields and maps that are the first to detect faults.
     pub(super) watch: Arc<Watch>,
     pub(super) cost: Place,
-    /// None if no SLO reserves the work that requests announce.
+    /// The place of the announced work. None if no SLO reserves the work that requests announce.
     pub(super) announced: Option<Place>,
     /// The masks that apply unless a type has its own masks.
     masks: Masks,
@@ -72,7 +72,7 @@ impl Masks {
 }
 
 impl Fields {
-    /// The fields of a layout, `share` and `page`, the cost and any announced work. None if there are too many fields.
+    /// The fields that a layout, `share` and `page` use, the cost and any announced work. None if there are too many.
     pub(super) fn new<'a>(
         layout: &'a Layout,
         makers: Vec<Maker>,
@@ -135,7 +135,7 @@ impl Fields {
         self.makers.iter().filter_map(|maker| maker.map.as_ref())
     }
 
-    /// From now on, computes only these derived fields, until a block needs others.
+    /// Computes only these derived fields from now on, until a block needs other derived fields.
     pub(super) fn need(&self, places: &BTreeSet<Place>) {
         self.derived.iter().for_each(|field| field.is_needed.store(places.contains(&field.to), Relaxed));
     }
@@ -154,12 +154,12 @@ impl Fields {
         fields.find(|(_, field)| field.is_named(name.as_bytes()))
     }
 
-    /// The field that a derived field is made from; any other field is its own origin.
+    /// The field from which a derived field is made. Any other field is its own origin.
     pub(super) fn origin(&self, place: Place) -> Place {
         self.derived.iter().find(|derived| derived.to == place).map_or(place, |derived| derived.from)
     }
 
-    /// Fills the derived fields of a request, and replaces whatever the request carries under their names.
+    /// Fills in the derived fields of a request, replacing any values that the request carries under their names.
     #[inline]
     pub(super) fn derive<'a>(&'a self, values: &mut [Option<Value<'a>>]) {
         for &Derived { from, to, maker, ref is_needed } in &self.derived {
@@ -192,8 +192,8 @@ impl Fields {
         self.maker(name).is_some()
     }
 
-    /// The field of a block. A field that the policy does not use is added, after its origin, if it is
-    /// derived. None if there are too many fields.
+    /// The field that a block names. If the policy does not use this field, adds it and, before it, any
+    /// origin. None if there are too many fields.
     pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
         if let Some(maker) = self.maker(name.as_bytes()) {
             self.for_block(maker.derivation.from())?;
@@ -219,12 +219,12 @@ impl Fields {
         self.type_masks[usize::from(kind)]
     }
 
-    /// The leading bits of an address that count outside the keys of types, as in shares and blocks.
+    /// The leading bits of an address that count where no type applies, as in shares and blocks.
     pub(super) fn masks(&self) -> Masks {
         self.masks
     }
 
-    /// The number of leading bits of an address that identify one customer, if not all do.
+    /// The number of leading bits of an address that identify one customer. None if the whole address does.
     pub(super) fn prefix(&self, masks: Masks, place: Place, value: Value<'_>) -> Option<u8> {
         let Value::Address(address) = value else { return None };
         let (prefix, whole) = (masks.prefix(address), if address.is_ipv4() { 32 } else { 128 });
@@ -264,11 +264,11 @@ impl Fields {
     }
 }
 
-/// The maximum number of fields that only blocks use. Each takes a place in every request of a batch.
+/// The maximum number of fields that only blocks use. Each such field takes a place in every request of a batch.
 pub const EXTRA_MAX: usize = 8;
 
-/// Fields that were added to a policy in force, in order of addition. They are never removed, but the next policy
-/// starts without any.
+/// Fields added to a policy while it is in force, in the order in which they were added. They are never
+/// removed, but the next policy starts without any.
 #[derive(Debug, Default)]
 pub(super) struct ExtraFields {
     fields: [OnceLock<Field>; EXTRA_MAX],
@@ -276,7 +276,7 @@ pub(super) struct ExtraFields {
 }
 
 impl ExtraFields {
-    /// The number of fields. A batch that begins now has a place for each.
+    /// The number of added fields. A batch that begins now has a place for each of them.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count.load(Relaxed)
@@ -304,7 +304,7 @@ impl ExtraFields {
 #[derive(Clone, Copy, Debug)]
 pub struct FieldPlace(Option<Place>);
 
-/// A request that is filled field by field while its bytes are read.
+/// A request that is filled in, field by field, while its bytes are read.
 #[derive(Debug)]
 pub struct Draft<'p, 'v, 'a> {
     fields: &'p [Field],
@@ -320,7 +320,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         Draft { fields: &fields.fields, extra: &fields.extra, values, left: FIELDS_MAX }
     }
 
-    /// Takes a field. If several fields have the same name, the first is used. Fields after the 32nd are ignored.
+    /// Adds a field. If several fields have the same name, the first is used. Fields after the 32nd are ignored.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: Value<'a>) {
         self.field_at(self.place_of(name), value);
@@ -381,7 +381,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
 pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
 
 impl<'v, 'a> Values<'v, 'a> {
-    /// The value of a field. Also None for a field that was added after the batch began.
+    /// The value of a field. None if it is absent, or if the field was added after the batch began.
     pub(super) fn get(self, place: Place) -> Option<&'v Value<'a>> {
         self.0.get(place)?.as_ref()
     }

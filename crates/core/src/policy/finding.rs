@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<K> {
     pub path: PathBuf,
-    /// Counted from 1. None if the finding concerns the whole file.
+    /// The line number, counted from 1. None if the finding concerns the whole file.
     pub line: Option<usize>,
     pub kind: K,
 }
@@ -49,8 +49,8 @@ impl<K, const MAX: usize> Findings<K, MAX> {
         self.add_with(path, || (line, kind));
     }
 
-    /// Adds a finding. `find` runs only if the finding is kept, because determining a line number reads all lines
-    /// before it.
+    /// Adds a finding. `find` runs only if the finding is kept, because finding a line number requires
+    /// reading all lines before it.
     pub(super) fn add_with(&mut self, path: &Path, find: impl FnOnce() -> (Option<usize>, K)) {
         self.count += 1;
         if self.listed.len() < MAX {

@@ -18,8 +18,8 @@ use crate::policy::{
     SloPlan, Strays, WarningKind, Warnings,
 };
 
-/// SLOs and the maps that name them. A policy is immutable: when its files are edited, it is replaced as a
-/// whole. Only the blocks, the cost estimates and the record of the fields seen in requests change.
+/// A set of SLOs and the maps that name them. A policy is immutable except for the blocks, the cost estimates
+/// and the record of the fields seen in requests: when its files are edited, a new policy replaces it.
 ///
 /// ```
 /// use std::{io, path::Path};
@@ -43,28 +43,28 @@ pub struct Policy {
     pub(super) slo_map: MapFile,
     /// Sorted by id; the first is SLO 0.
     pub(super) slos: Vec<Slo>,
-    /// The references in the options of each SLO, in the order of `slos`.
+    /// The lookup and the fields to which each SLO's options refer, in the same order as `slos`.
     pub(super) refs: Vec<SloRefs>,
-    /// The plan of each SLO, in the order of `slos`.
+    /// The plan of each SLO, in the same order as `slos`.
     pub(super) plans: Vec<SloPlan>,
-    /// The lookups whose maps have keys, in the order of the layout; lookups that add their SLO come last.
+    /// The lookups whose maps have keys, in the order of the layout, except that lookups that add an SLO come last.
     pub(super) lookups: Vec<LookupMap>,
-    /// The number of lookups that can name a request's own SLO. The first of these lookups to answer decides.
+    /// The number of lookups that can name a request's own SLO. The first of them to answer determines that SLO.
     pub(super) chosen: usize,
-    /// The file of each map, and the number of its lines that hold a key. None if there is no such file.
+    /// Each map's file, and how many of its lines hold a key; None if the file does not exist.
     pub(super) sizes: Vec<(PathBuf, Option<usize>)>,
     pub(super) warnings: Warnings,
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
     pub(super) types: Box<[Box<[Place]>]>,
     pub(super) key_secret: KeySecret,
-    /// The fields that a map or a key uses and whose values may be refused.
+    /// The fields that maps and keys use and whose values can cause a request to be refused.
     pub(super) refusable: Vec<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
     pub(super) refusing_plan: SloPlan,
     pub(super) has_replacements: bool,
-    /// A hash of the SLOs that nodes share, and of everything that determines their keys.
+    /// A hash of the SLOs that nodes share, and of everything that determines the keys of these SLOs.
     pub(super) shared_hash: String,
     /// The blocks that operators have set.
     pub(super) blocks: Blocks,
@@ -73,7 +73,7 @@ pub struct Policy {
 /// The lookup and the fields to which the options of an SLO refer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SloRefs {
-    /// The index of the lookup that `also` names. None without the option, or if the lookup's map is empty.
+    /// The index of the lookup that `also` names. None if the SLO has no such option or the lookup's map is empty.
     pub(super) also: Option<usize>,
     /// The fields that distinguish clients, outermost first.
     pub(super) share: Box<[Place]>,
@@ -93,8 +93,8 @@ impl Policy {
         Policy::parse(Path::new("built-in"), &Layout::default(), read).expect("the built-in line is valid")
     }
 
-    /// Reads `slo.map` and the maps of the layout from a directory. A missing map of a lookup counts as empty. A
-    /// missing `slo.map` is an error, and so is a missing map of a derived field.
+    /// Reads `slo.map` and the maps of the layout from a directory. If a lookup's map is missing, it counts
+    /// as empty. If `slo.map` or the map of a derived field is missing, that is an error.
     ///
     /// # Errors
     /// All problems in all files. If `slo.map` is missing, the list begins with `dir/slo.map: no such file`.
@@ -104,11 +104,11 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The same as [`read`](Policy::read), but with the function `read` to read files, and without the search for
-    /// unused files.
+    /// Does the same as [`read`](Policy::read), but reads files with the function `read` and does not look
+    /// for unused files.
     ///
     /// # Errors
-    /// Every line that is wrong, and every file that is missing or unreadable.
+    /// Every faulty line, every unreadable file, and every missing file that is required.
     pub fn examine(
         dir: &Path,
         layout: &Layout,
@@ -119,16 +119,16 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The same as [`examine`](Policy::examine), but without the warnings about combinations of lines.
+    /// Does the same as [`examine`](Policy::examine), but does not warn about combinations of lines.
     ///
     /// # Errors
-    /// Every line that is wrong, and every file that is missing or unreadable.
+    /// Every faulty line, every unreadable file, and every missing file that is required.
     pub fn parse(
         dir: &Path,
         layout: &Layout,
         read: impl Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Policy, PolicyErrors> {
-        // Reads all files before parsing any, so that their contents are from nearly the same moment.
+        // Reads all files before parsing any of them, so that their contents date from nearly the same moment.
         let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
         let mut files: Vec<MapFile> = files.collect();
         let mut of_derived = files.split_off(1 + layout.lookups().len()).into_iter();
@@ -214,15 +214,15 @@ impl Policy {
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 
-    /// A hash of the SLOs that the nodes of a cluster share, and of everything that determines their keys. Nodes with
-    /// the same hash agree on every shared key.
+    /// A hash of the SLOs that the nodes of a cluster share, and of everything that determines the keys of
+    /// these SLOs. Nodes with the same hash agree on every shared key.
     pub fn shared_hash(&self) -> &str {
         &self.shared_hash
     }
 
     fn hash_of_shared(&self, layout: &Layout) -> String {
         let mut text = format!("{} {}\n", layout.ipv4_prefix, layout.ipv6_prefix);
-        // At least types 0 to 9, as in earlier versions: nodes of all versions must compute the same hash.
+        // Includes at least types 0 to 9, as earlier versions did: nodes of all versions must compute the same hash.
         for kind in 0..=(*layout.kinds().end()).max(9) {
             text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
             if layout.own_prefixes(kind) != (None, None) {
@@ -244,12 +244,12 @@ impl Policy {
         self.key_secret
     }
 
-    /// Sets the secret of the policy's keys. Without this call, it is [`KeySecret::KNOWN`].
+    /// Sets the secret with which the policy hashes keys and seals tickets. The default is [`KeySecret::KNOWN`].
     pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
         Policy { key_secret, ..self }
     }
 
-    /// Copies the estimates of the previous policy to each SLO that counts work, if its unit and grain are the same.
+    /// Copies the previous policy's cost estimates to each SLO that counts work and whose unit and grain are unchanged.
     pub fn continue_from(&mut self, before: &Policy) {
         for (id, work) in self.slos.iter_mut().filter_map(|slo| Some((slo.id, slo.work.as_mut()?))) {
             let known = before.slo(id).and_then(|slo| slo.work.as_ref());
@@ -262,7 +262,7 @@ impl Policy {
         self.slos.iter().filter_map(|slo| slo.law.sketched()).map(|law| law.shape.bytes()).sum()
     }
 
-    /// Warns of SLOs whose delays may exceed the longest hold, or the time that HAProxy waits with the shipped files.
+    /// Warns of SLOs whose delays may be longer than the longest hold, or than HAProxy waits with the shipped files.
     pub fn warn_of_delays_over(&mut self, longest: Duration) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
             let warning = match slo.law.max_delay() {
@@ -294,8 +294,8 @@ impl Policy {
         self.place(id).map(|place| &self.slos[place])
     }
 
-    /// The quota of the deciding SLO, if clients may see it; `remaining` is from the same decision. None if
-    /// no SLO counted the request.
+    /// The quota of the SLO that gave a decision, if clients may see that quota; `remaining` comes from the
+    /// same decision. None if no SLO counted the request.
     pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
         counted(remaining)?;
         self.slo(slo)?.quota()
@@ -306,13 +306,13 @@ impl Policy {
         self.slos.iter()
     }
 
-    /// The names of all fields that maps, keys, `share` and `page` use, with origins in place of derived fields.
+    /// The names of all fields that maps, keys, `share` and `page` use, with each derived field replaced by its origin.
     pub fn used_fields(&self) -> impl Iterator<Item = &str> {
         self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
     }
 
-    /// The fields of maps, the fields of these SLOs' keys, `share` and `page` options, and the cost or
-    /// announced work if it is a derived field. Each derived field is replaced by its origin.
+    /// The fields that maps use, the fields that these SLOs use in keys, `share` and `page`, and the cost and
+    /// announced work if they are derived fields. Each derived field is replaced by its origin.
     pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
         self.used(slos).map(|place| self.fields.origin(place))
     }

@@ -1,4 +1,4 @@
-//! The layout: the fields of each type's key, and the lookups that name the SLO of a request, in order.
+//! The layout: the fields of each type's key and, in order, the lookups that name the SLO of a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ const ADDED_MAX: usize = JUDGED_MAX - CHAIN_MAX;
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
-/// Whether a field is the host of a request. In a host, case, a final dot and a port do not matter.
+/// Whether a field is the host of a request. Case, a final dot and a port make no difference in a host.
 pub(super) fn is_host(field: &str) -> bool {
     field == "website"
 }
@@ -61,7 +61,7 @@ pub enum Method {
     Beg,
     /// The value ends with the key. The first line wins.
     End,
-    /// The key is one or more whole words of the value, between `/`, `?`, `.` and `:`. The first line wins.
+    /// The key is one or more whole words of the value, delimited by `/`, `?`, `.` or `:`. The first line wins.
     Dom,
     /// The key occurs anywhere in the value. The first line wins.
     Sub,
@@ -85,7 +85,7 @@ impl Method {
     }
 }
 
-/// A map, and the fields that are looked up in the map. The fields' values are joined by `+`.
+/// A map, and the fields whose values, joined by `+`, are looked up in the map.
 ///
 /// With [`Method::Ip`], the first field is matched as an address, and the others exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ pub enum LayoutError {
 
 /// The types, the lookups, and the address prefixes that identify a customer.
 ///
-/// The default has the six built-in types and their five lookups, the most specific first.
+/// The default layout has the six built-in types and their five lookups, with the most specific lookup first.
 ///
 /// ```
 /// use slowlane_core::policy::{Layout, Lookup, Method};
@@ -169,7 +169,7 @@ pub struct Layout {
     types: BTreeMap<u16, Vec<String>>,
     pub(super) ipv4_prefix: u8,
     pub(super) ipv6_prefix: u8,
-    /// The prefixes of types that have their own, for IPv4 and IPv6.
+    /// The prefix lengths, for IPv4 and IPv6, of the types that have their own.
     prefixes: BTreeMap<u16, (Option<u8>, Option<u8>)>,
     /// The derived fields, by name.
     pub(super) derived: BTreeMap<String, Derivation>,
@@ -182,25 +182,25 @@ pub struct Layout {
 /// How slowlane derives a field from another field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Derivation {
-    /// The network of an address, with these numbers of leading bits.
+    /// The network of an address, given the number of leading bits for IPv4 and IPv6.
     Network { from: String, ipv4_prefix: u8, ipv6_prefix: u8 },
     /// The value on the matching line of a map. The lookup's first field is the origin of the derived field.
     Map(Lookup),
 }
 
 impl Derivation {
-    /// The built-in field `network`, with the prefix lengths of the networks that registries assign.
+    /// The built-in `network` field, with the prefix lengths of the networks that registries assign.
     fn network() -> (String, Derivation) {
         let network = Derivation::Network { from: "source".into(), ipv4_prefix: 24, ipv6_prefix: 48 };
         ("network".into(), network)
     }
 
-    /// A derivation by a map, in which the values of the field `from` are looked up.
+    /// A derivation by a map in which the values of the field `from` are looked up.
     pub fn map(from: &str, file: PathBuf, method: Method) -> Derivation {
         Derivation::Map(Lookup { fields: vec![from.to_owned()], file, method, is_added: false })
     }
 
-    /// The origin: the field that the derived field is made from.
+    /// The origin: the field from which the derived field is made.
     pub fn from(&self) -> &str {
         match self {
             Derivation::Network { from, .. } => from,
@@ -260,7 +260,7 @@ impl Layout {
         self.checked()
     }
 
-    /// Adds a derived field, or replaces a built-in one. If a request carries a field of this name, it is ignored.
+    /// Adds a derived field, or replaces a built-in one. A request's own field of this name is ignored.
     ///
     /// ```
     /// use slowlane_core::policy::{Derivation, Layout, Method};
@@ -272,8 +272,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// More bits than an address has, an empty name, the name `source`, a field that is derived from a derived one, a
-    /// file that another map uses, or too many fields.
+    /// More bits than an address has, an empty name, the name `source`, a field that is derived from another
+    /// derived field, a file that another map uses, or too many fields.
     pub fn with_derived(mut self, name: &str, derivation: Derivation) -> Result<Layout, LayoutError> {
         match &derivation {
             &Derivation::Network { ipv4_prefix, ipv6_prefix, .. } => {
@@ -292,7 +292,7 @@ impl Layout {
         }
     }
 
-    /// Also reads these fields of each request, so that their values can be ranked.
+    /// Makes the policy also read these fields of each request, so that their values can be ranked.
     ///
     /// # Errors
     /// An empty name, or more fields than a request can carry.
@@ -314,10 +314,10 @@ impl Layout {
         Layout { wall, ..self }
     }
 
-    /// Adds a type from 1 to 999, or changes the fields of a built-in one.
+    /// Adds a type from 1 to 999, or changes the fields of a built-in type.
     ///
     /// # Errors
-    /// The type is not from 1 to 999, it has no fields or an empty name, or there are too many fields in all.
+    /// The type is not from 1 to 999, has no fields or an empty field name, or brings the total to too many fields.
     pub fn with_type(mut self, kind: u16, fields: Vec<String>) -> Result<Layout, LayoutError> {
         if !(1..=TYPE_MAX).contains(&kind) {
             return Err(LayoutError::Type(kind));
@@ -327,7 +327,7 @@ impl Layout {
         self.checked()
     }
 
-    /// Sets the number of leading bits of an address that become part of a key.
+    /// Sets how many leading bits of an address become part of a key.
     ///
     /// # Errors
     /// More bits than an address has.
@@ -337,7 +337,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Sets the number of leading bits of an address that become part of the keys of one type. `None` keeps the prefix
+    /// Sets how many leading bits of an address become part of the keys of one type. `None` keeps the prefix
     /// that applies to all types.
     ///
     /// ```
@@ -349,7 +349,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// More bits than an address has, or a type without an address.
+    /// More bits than an address has, or a type without an address field.
     pub fn with_type_prefixes(
         mut self,
         kind: u16,
@@ -396,7 +396,7 @@ impl Layout {
         self.prefixes.get(&kind).copied().unwrap_or_default()
     }
 
-    /// The lookups in order, and then the lookups of derived fields, sorted by the name of the field.
+    /// The lookups in order, followed by the lookups of derived fields, sorted by the name of the derived field.
     pub(super) fn maps(&self) -> impl Iterator<Item = &Lookup> {
         self.lookups.iter().chain(self.derived.values().filter_map(Derivation::lookup))
     }

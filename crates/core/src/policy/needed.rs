@@ -7,23 +7,23 @@ use crate::base::SloId;
 use crate::policy::generation::SloRefs;
 use crate::policy::{Batch, LookupMap, Place, Policy, ValueKind};
 
-/// A field that the policy needs, with its faults since the policy came into force.
+/// A field that the policy needs, with its faults since the policy took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed<'p> {
     pub field: &'p str,
     pub kind: ValueKind,
     /// Whether no request has carried the field yet.
     pub is_missing: bool,
-    /// The number of requests with an unusable value of the field.
+    /// The number of requests in which the field had an unusable value.
     pub unreadable: u64,
-    /// The number of requests without the field, if every limit needs it.
+    /// The number of requests that lacked the field. Counted only if every limit needs the field.
     pub absent: u64,
     place: Place,
 }
 
 impl Batch<'_, '_> {
-    /// Records the fields that the requests of the batch carry, and their [faults](Policy::faults). A field without a
-    /// value counts as not carried.
+    /// Records which fields the requests of the batch carry, and these fields' [faults](Policy::faults). A
+    /// field without a value counts as not carried.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -49,15 +49,15 @@ impl Batch<'_, '_> {
 }
 
 impl Policy {
-    /// The fields that lookups, keys, `share` and `page` may need, sorted by name. Origins replace derived fields.
+    /// The fields that lookups, keys, `share` and `page` may need, by name, with origins in place of derived fields.
     ///
     /// A map without lines needs no fields, and neither does an SLO other than 0 that no map names.
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {
         self.needed_places().into_iter().map(|place| self.needed(place))
     }
 
-    /// The fields that the policy needs, with their faults since the policy came into force. If the policy
-    /// has a limit, the cost and the announced work are included.
+    /// The fields that the policy needs, with their faults since the policy took effect. If the policy has a
+    /// limit, the cost and the announced work are included.
     pub fn faults(&self) -> impl Iterator<Item = Needed<'_>> {
         self.fields.watch.needed().map(|place| self.needed(place))
     }
@@ -69,12 +69,12 @@ impl Policy {
         Needed { field, kind, is_missing, unreadable, absent, place }
     }
 
-    /// The beginning of the last value that could not be used: at most 64 bytes, plus one if the value was longer.
+    /// The beginning of the field's last unusable value: at most 64 bytes, plus one byte if the value was longer.
     pub fn example(&self, needed: &Needed<'_>) -> Vec<u8> {
         self.fields.watch.example(needed.place)
     }
 
-    /// Stops examining requests for faults that have not occurred since the last call. Call it about once a second.
+    /// Stops examining requests for faults that have not occurred since the last call. To be called every second.
     pub fn calm(&self) {
         self.fields.watch.calm();
     }
@@ -100,7 +100,7 @@ impl Policy {
         maps.chain(types).chain(shares).chain(pages).chain(measures).collect()
     }
 
-    /// Starts watching the fields. All needed fields count as missing until a request carries them.
+    /// Starts watching the fields. Every needed field counts as missing until a request carries it.
     pub(super) fn watch_fields(&mut self) {
         let needed = self.needed_places();
         let is_limited = |slo: &usize| !self.slos[*slo].is_unlimited();
@@ -123,7 +123,7 @@ impl Policy {
         self.lookups.iter_mut().filter(needs_all).for_each(|map| map.watch = Some(watch.clone()));
     }
 
-    /// Whether a map needs this field, or a field that is derived from this field.
+    /// Whether a map needs this field or a field derived from it.
     fn needs(&self, map: &LookupMap, field: Place) -> bool {
         map.places.iter().any(|&place| self.fields.origin(place) == field)
     }
@@ -132,7 +132,7 @@ impl Policy {
         self.used_places(self.reachable()).collect()
     }
 
-    /// The indexes of the SLOs that a request can have: SLO 0, and those that a map names.
+    /// The indexes of the SLOs that a request can have: SLO 0 and the SLOs that maps name.
     pub(super) fn reachable(&self) -> impl Iterator<Item = usize> {
         let is_named = |slo: usize| self.lookups.iter().any(|map| map.keys_of(slo) > 0);
         (0..self.slos.len()).filter(move |&slo| slo == 0 || is_named(slo))

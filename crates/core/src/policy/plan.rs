@@ -19,15 +19,15 @@ pub struct SloPlan {
     /// Whether the SLO's line has no `also`, and no lookup adds an SLO.
     pub is_alone: bool,
     /// Whether a request under this SLO falls under no other SLO: neither `also` nor a lookup adds one, and
-    /// the law is not a sketch, which can be a first stage.
+    /// the law is not `sketch`, which can be a first stage.
     pub is_single: bool,
-    /// Whether a decision needs only a row and a verdict: one SLO, no auxiliary state, ticket, dry run or block.
+    /// Whether a decision needs only a row and a verdict, with no other SLO, auxiliary state, ticket, dry run or block.
     pub is_plain: bool,
     /// Whether the law needs a random number.
     pub draws: bool,
     /// Whether requests need an auxiliary state or a ticket.
     pub uses_aux: bool,
-    /// Whether a case needs only its key and its cost: the SLO has no `share` and counts no work.
+    /// Whether a case needs only its key and its cost, because the SLO has no `share` and counts no work.
     pub(super) is_bare: bool,
     /// Set if the key has only one field, that field holds addresses, and the type is a single digit.
     pub(super) address: Option<AddressPlace>,

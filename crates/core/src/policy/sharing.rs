@@ -1,4 +1,4 @@
-//! The modes in which the nodes of a cluster share the SLOs, and warnings about them.
+//! The modes in which the nodes of a cluster share the SLOs, and warnings about these modes.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Policy {
         }
     }
 
-    /// Warns of each SLO that HAProxy, as a peer, cannot enforce: an SLO that counts work or has the law `protect`.
+    /// Warns of each SLO that HAProxy, as a peer, cannot enforce: an SLO that counts work or uses the `protect` law.
     pub fn warn_of_peers(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs) {
             let of_unit = |unit: &Unit| WarningKind::Asked(unit.name().to_owned());
@@ -57,11 +57,11 @@ fn warning(slo: &Slo, period: Duration, has_peers: bool) -> Option<WarningKind> 
     }
     let gcra = law.gcra().filter(|_| *sharing == Sharing::Rate)?;
     if !gcra.delay_max().is_zero() {
-        // At such a low rate, even two nodes admit less than one request each per period.
+        // At such a low rate, even with only two nodes, each admits less than one request per period.
         let is_low = has_peers && gcra.slot() * 2 > period;
         return is_low.then_some(WarningKind::Uneven { rate: objective.rate });
     }
-    // A law that refuses needs a burst of one and a half periods at its rate: 300 for a period of 0.1 s at 2000/s.
+    // A law that refuses requests needs a burst of one and a half periods at its rate: 300 for 0.1 s at 2000/s.
     let least = (period * 3 / 2).as_nanos().div_ceil(gcra.slot().as_nanos()) as u64;
     let is_hasty = u64::from(objective.burst) < least && gcra.slot() * 2 < period;
     is_hasty.then_some(WarningKind::Hasty { burst: objective.burst, rate: objective.rate, period, least })

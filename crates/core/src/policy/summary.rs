@@ -1,4 +1,4 @@
-//! Summaries of a policy for a log: the lines of each file, and their changes.
+//! Summaries of a policy for the log: the number of lines in each file, and what changed in them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use crate::policy::{Policy, map};
 /// The maximum number of SLOs whose changes are listed.
 const SLOS_MAX: usize = 8;
 
-/// The maximum number of characters that are shown of an option's value.
+/// The maximum number of characters of an option's value to show.
 const VALUE_CHARS_MAX: usize = 40;
 
 /// The maximum length of the list of changes, in characters.
 const CHANGES_CHARS_MAX: usize = 1_000;
 
 impl Policy {
-    /// A summary like `2 SLOs; source.map 5 lines, website.map 0 lines`, with the maps that exist.
+    /// A summary of the SLOs and the maps that exist, like `2 SLOs; source.map 5 lines, website.map 0 lines`.
     pub fn summary(&self) -> String {
         let size = |file, lines| format!("{} {}", shown_path(file), plural(lines, "line"));
         let maps = self.sizes.iter().filter_map(|(file, lines)| Some(size(file, (*lines)?)));
@@ -44,8 +44,8 @@ impl Policy {
         cut(text, CHANGES_CHARS_MAX)
     }
 
-    /// The files that are missing or have less than half as many lines as in the other policy. They may be
-    /// half-written.
+    /// The files that are missing or have fewer than half as many lines as in the other policy. Such files
+    /// may be only half-written.
     pub fn shrunk_since(&self, before: &Policy) -> Vec<String> {
         let slo_map = (Path::new("slo.map"), Some(self.slos.len()), Some(before.slos.len()));
         let maps = self.sizes.iter().map(|(file, lines)| (&**file, *lines, before.lines_of(file)));
@@ -64,7 +64,7 @@ impl Policy {
         self.sizes.iter().find(|(known, _)| known == file)?.1
     }
 
-    /// The text of a map. It is empty if no line has a key.
+    /// The text of a map, which is empty if no line has a key.
     fn text_of(&self, file: &Path) -> &[u8] {
         let path = self.slo_map.path.with_file_name("").join(file);
         let mut maps = self.lookups.iter().chain(self.fields.maps());
@@ -131,7 +131,7 @@ fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split_ascii_whitespace().filter_map(|word| word.split_once('='))
 }
 
-/// The numbers of added and removed lines: `(+2 -1)`. None if the lines are the same.
+/// The numbers of added and removed lines, like `(+2 -1)`. None if the lines are the same.
 fn text_change(now: &[u8], was: &[u8]) -> Option<String> {
     if lines(now).eq(lines(was)) {
         return None;

@@ -1,4 +1,4 @@
-//! Warnings about lines that are valid by themselves, but do something unexpected together.
+//! Warnings about lines that are valid by themselves, but have an unexpected effect together.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::policy::{Layout, Lookup, LookupMap, Policy, WarningKind};
 /// Fields whose values many clients share.
 const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
 
-/// The maximum number of SLOs that a warning lists because no map names them.
+/// The maximum number of SLOs to list in the warning about SLOs that no map names.
 const UNNAMED_MAX: usize = 8;
 
 impl Policy {
-    /// Adds warnings about lines that are valid, but do something unexpected together.
+    /// Adds warnings about lines that are valid by themselves, but have an unexpected effect together.
     pub(super) fn warn_of_traps(&mut self, layout: &Layout) {
         self.warn_of_one_bucket(layout);
         self.warn_of_unnamed(layout);
@@ -23,7 +23,7 @@ impl Policy {
         self.warn_of_shared_blocks();
     }
 
-    /// Warns if SLO 0 limits all clients with one bucket. If another SLO counts each client, that is probably intended.
+    /// Warns if SLO 0 limits all clients with one bucket and no other SLO counts each client.
     fn warn_of_one_bucket(&mut self, layout: &Layout) {
         let (slo, refs) = (&self.slos[0], &self.refs[0]);
         let is_limit = !slo.objective.rate.is_unlimited() && slo.law.name() != "concurrency";
@@ -52,7 +52,7 @@ impl Policy {
         self.warnings.add(&self.slo_map.path, Some(self.refs[first].line), warning);
     }
 
-    /// Warns of a line for all IPv4 addresses without a line for all IPv6 addresses. The reverse needs no
+    /// Warns if a map has a line for all IPv4 addresses but none for all IPv6 addresses. The reverse needs no
     /// warning, because a network of all IPv6 addresses also matches IPv4 addresses.
     fn warn_of_one_family(&mut self) {
         for map in &self.lookups {
@@ -91,7 +91,7 @@ impl Policy {
         }
     }
 
-    /// Warns of a `block` whose key many clients share: one client that exceeds the limit would block all the others.
+    /// Warns of a `block` on a key that many clients share: one client over the limit would block all the others.
     fn warn_of_shared_blocks(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| slo.block.is_some()) {
             let places = self.key_places(slo.id);

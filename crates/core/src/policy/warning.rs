@@ -7,13 +7,13 @@ use thiserror::Error;
 use crate::base::{HOLD_SHIPPED, Rate, SloId, units::written};
 use crate::policy::Findings;
 
-/// The maximum number of warnings that are kept. Any more are only counted.
+/// The maximum number of warnings that are kept. Additional warnings are only counted.
 pub const WARNINGS_MAX: usize = 10;
 
 /// The warnings of a policy, one per line.
 pub type Warnings = Findings<WarningKind, WARNINGS_MAX>;
 
-/// A warning about the files of a policy, without its place.
+/// A warning about the files of a policy, without the place that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WarningKind {
     #[error("no lookup reads this file: the maps in use are {0}")]

@@ -12,7 +12,7 @@ pub(super) const EXAMPLE_BYTES: usize = 65;
 
 const _: () = assert!(PLACES_MAX <= u64::BITS as usize, "a bit for each place");
 
-/// The watch over the fields of a policy. While all fields are in order, a batch costs one read of one word.
+/// Watches the fields of a policy for faults. While no field has a fault, checking a batch costs one read of one word.
 ///
 /// ```text
 /// a value cannot be used   ─▶ suspects │ the field is watched: every batch is examined, and faults are counted
@@ -24,9 +24,9 @@ pub(super) struct Watch {
     watched: AtomicU64,
     /// The needed fields that no request has carried yet.
     missing: AtomicU64,
-    /// The fields that had a fault recently. Each of them is watched.
+    /// The fields that recently had a fault. All of them are watched.
     suspects: AtomicU64,
-    /// The fields whose faults matter: all that the policy needs and, under a limit, the cost and announced work.
+    /// The fields whose faults matter: those that the policy needs and, under a limit, the cost and announced work.
     needed: AtomicU64,
     /// The fields that every limit needs. A request that lacks one of them is under no limit.
     essential: AtomicU64,
@@ -50,7 +50,7 @@ pub enum ValueKind {
     #[default]
     Text,
     Address,
-    /// A whole number from 0, such as the cost. Announced work is an `Amount`.
+    /// A non-negative whole number, such as the cost. Announced work is an `Amount`.
     Number,
     Amount,
 }
@@ -67,14 +67,14 @@ impl ValueKind {
 }
 
 impl Watch {
-    /// A watch that has not begun. `kinds` gives the kind of values for each place.
+    /// A watch that has not begun. `kinds` gives the kind of value at each place.
     pub(super) fn new(kinds: impl Iterator<Item = ValueKind>) -> Watch {
         let watched = |kind| Watched { kind, ..Watched::default() };
         Watch { fields: kinds.map(watched).collect(), ..Watch::default() }
     }
 
-    /// Begins the watch. The fields in `must_arrive` are missing until a request carries them, the faults of
-    /// the fields in `needed` matter, and every limit needs the fields in `essential`.
+    /// Begins the watch. The fields in `must_arrive` count as missing until a request carries them, only
+    /// faults of the fields in `needed` matter, and `essential` holds the fields that every limit needs.
     pub(super) fn begin(
         &self,
         must_arrive: impl IntoIterator<Item = Place>,
@@ -92,7 +92,7 @@ impl Watch {
         self.missing.load(Relaxed) & 1 << place != 0
     }
 
-    /// The number of requests whose value could not be used, and the number of requests without a value.
+    /// How many requests had an unusable value in the field, and how many had no value.
     pub(super) fn counts(&self, place: Place) -> (u64, u64) {
         let Watched { unreadable, absent, .. } = &self.fields[place];
         (unreadable.load(Relaxed), absent.load(Relaxed))
@@ -108,13 +108,13 @@ impl Watch {
         places(self.needed.load(Relaxed))
     }
 
-    /// Watches a field, because one of its values cannot be used.
+    /// Starts watching a field, because one of its values cannot be used.
     #[cold]
     pub(super) fn suspect(&self, place: Place) {
         self.suspect_all(1 << place);
     }
 
-    /// Watches the fields that every limit needs, because a request may lack one of them.
+    /// Starts watching the fields that every limit needs, because a request may lack one of them.
     #[cold]
     pub(super) fn suspect_essential(&self) {
         self.suspect_all(self.essential.load(Relaxed));
@@ -128,7 +128,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching fields without a fault since the last call, unless they are missing. Call it about once a second.
+    /// Stops watching fields without a fault since the last call, except missing ones. To be called every second.
     pub(super) fn calm(&self) {
         let calm = |&place: &Place| {
             let (unreadable, absent) = self.counts(place);
@@ -141,7 +141,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching fields, except for fields that have become suspects in the meantime.
+    /// Stops watching these fields, except for any that have become suspects in the meantime.
     fn rest(&self, fields: u64) {
         self.watched.fetch_and(!fields, AcqRel);
         let suspects = self.suspects.load(Acquire) & fields;

@@ -1,5 +1,5 @@
-//! A map by key that is bounded in count or in bytes, and spread over shards. Sweeps remove the values that have
-//! expired.
+//! A map by key, with a bound on the number or the size of its values, spread over shards. Sweeps remove
+//! expired values.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,14 +16,14 @@ use crate::table::store::lock;
 /// values to move.
 const SHARDS_MAX: usize = 256;
 
-/// A map has one shard per this much room, so that a key that finds no room has other values to evict in its shard.
+/// The room of each shard of a map, large enough that a key that finds no room can evict a value in its shard.
 const SHARD_ROOM: usize = 1_024;
 
 /// The number of slots that a sweep checks under one lock. This takes a microsecond, for which a request may wait.
 const SWEPT_AT_ONCE: usize = 64;
 
-/// The number of slots that are searched for a value to evict when a key finds no room. Usually at least half of them
-/// have a value. The oldest of eight values is among the oldest third of all values in 96 of 100 cases.
+/// The number of slots that are searched for a value to evict when a key finds no room. Usually, at least half of these
+/// slots hold a value. The oldest of eight values is among the oldest third of all values in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
 /// If a shard has room for more than this many times its values, a sweep shrinks it to room for twice its
@@ -47,7 +47,7 @@ pub trait Expiring {
 }
 
 /// Values by key. Together they take at most the room of the map. A value that finds no room is refused, or
-/// takes the place of a value that has been [idle](Expiring::idle) for long.
+/// takes the place of a value that has been [idle](Expiring::idle) for a long time.
 ///
 /// A value that has expired stays until the next [sweep](BoundedMap::sweep), so that no request has to wait
 /// for the removal of other values.
@@ -175,7 +175,7 @@ impl<V: Expiring> BoundedMap<V> {
         more == 0 || self.taken.fetch_update(Relaxed, Relaxed, with).is_ok()
     }
 
-    /// Records the size of a value after a write. It should be at most the reserved size, but is recorded in any case.
+    /// Records the size of a value after a write. It should not exceed the reserved size, but is recorded anyway.
     fn account(&self, reserved: usize, size: usize) {
         debug_assert!(size <= reserved, "no value outgrows its reservation");
         if size != reserved {
@@ -195,7 +195,7 @@ pub struct KeyPlace<'m, V> {
 }
 
 impl<V: Expiring> KeyPlace<'_, V> {
-    /// The value, even if it has expired. Its size must not change here: use [`update`](KeyPlace::update) for that.
+    /// The value, even if it has expired. Only [`update`](KeyPlace::update) may change the value's size.
     #[inline]
     pub fn get(&mut self) -> Option<&mut V> {
         self.shard.values.get_bucket_mut(self.slot?).map(|(_, value)| value)
@@ -246,7 +246,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
         Some(value)
     }
 
-    /// Evicts the value that has been idle for longest among a sample of the shard's values. Returns false if
+    /// From a sample of the shard's values, evicts the value that has been idle longest. Returns false if
     /// there is none.
     fn evict(&mut self, now: Timestamp) -> bool {
         let Shard { values, next_sample } = &mut *self.shard;

@@ -13,9 +13,9 @@ pub struct Entry {
     pub http_req_cnt: u32,
     /// The estimated number of clients, in thousandths.
     pub gpt0: u32,
-    /// Rate of the requests that are subject to throttling: all requests, except under the law `adaptive`.
+    /// Rate of the requests that are subject to throttling: all requests, except under the `adaptive` law.
     pub gpc0_rate: FreqCtr,
-    /// Rate of those requests that were admitted, at once or after a delay.
+    /// Rate of the requests subject to throttling that were admitted, at once or after a delay.
     pub gpc1_rate: FreqCtr,
 }
 
@@ -66,7 +66,7 @@ pub const PERIOD_MS: u32 = 1_000;
 /// second, of which the older one fades out.
 ///
 /// `now` is in wrapping milliseconds. An event two periods or more after the start of the last window opens a new
-/// window at that moment. Otherwise, windows follow without a gap. All three numbers wrap at 32 bits, as in HAProxy.
+/// window at that moment. Otherwise, there is no gap between windows. All three numbers wrap at 32 bits, as in HAProxy.
 ///
 /// ```
 /// use slowlane_core::table::FreqCtr;

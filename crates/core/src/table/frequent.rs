@@ -9,12 +9,12 @@
 //! ```
 //! Each key gets a counter until `room` counters are taken. For the next new key, the median count is
 //! subtracted from all counts, counters at zero or below are removed, and the error grows by the median. The
-//! weight of a key that stays is not reduced: it is exact since the key got its counter. Decay multiplies
-//! counts, weights and error by the same factor.
+//! weight of a key that stays is not reduced: the weight is exact from the moment when the key got its
+//! counter. Decay multiplies counts, weights and error by the same factor.
 
 use hashbrown::HashTable;
 
-/// Keys below this weight are removed. A single request decays to it in seven time constants.
+/// Keys below this weight are removed. A single request decays to this weight in seven time constants.
 const FORGOTTEN: f64 = 1e-3;
 
 /// A key with its weight.

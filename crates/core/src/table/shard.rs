@@ -101,7 +101,7 @@ impl Expiry {
     }
 }
 
-/// Detects new keys that arrive fast enough to fill the table within a few stretches.
+/// Detects whether new keys arrive fast enough to fill the table within a few stretches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flood {
     until: Timestamp,
@@ -152,7 +152,7 @@ pub(super) struct Shard {
     entries_max: u32,
     /// The lifetime of each class: `expire` first.
     lifetimes: [Duration; CLASSES],
-    /// The length of a stretch, in which rows keep their places, is 2 to the power of this, in units.
+    /// The length of a stretch, during which rows keep their places, is 2 to this power, in units.
     stretch_bits: u32,
     flood: Flood,
     evictions: u64,
@@ -189,7 +189,7 @@ impl Shard {
         }
     }
 
-    /// Starts to record the keys of all writes and removals. Returns the keys recorded so far.
+    /// Starts recording the keys of all writes and removals. Returns the keys recorded so far.
     pub(super) fn track(&mut self) -> HashSet<Key> {
         self.touched.replace(HashSet::new()).unwrap_or_default()
     }
@@ -220,7 +220,7 @@ impl Shard {
     }
 
     /// Passes live rows to `report`. Checks at most `rows` rows, starting at row `from`, and returns the
-    /// number of the next row, or none at the end.
+    /// number of the next row, or `None` at the end.
     pub(super) fn page(
         &self,
         from: u32,
@@ -314,7 +314,7 @@ impl Shard {
         let Some(number) = self.find(key) else { return 0 };
         let Row { expires, older, newer, .. } = self.rows[number as usize];
         if !self.keeps_its_place(expires, Expiry::at(now + self.lifetimes[0]), now) {
-            // Without this, the compiler would drop the reads, whose results are not used.
+            // Without this, the compiler would drop the reads, because their results are not used.
             black_box((self.rows[older as usize].newer, self.rows[newer as usize].older));
         }
         number
@@ -366,7 +366,7 @@ impl Shard {
         }
     }
 
-    /// A row whose expiry stays in the same stretch is not moved, because a move writes to its old and new
+    /// A row whose expiry stays in the same stretch is not moved, because a move also writes to the row's old and new
     /// neighbours. During a flood, every row is moved, so that a key with more requests outlives the flood.
     fn keeps_its_place(&self, before: Expiry, expires: Expiry, now: Timestamp) -> bool {
         before.is_near(expires, self.stretch_bits) && !self.flood.is_on(now)

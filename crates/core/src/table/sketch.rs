@@ -34,7 +34,7 @@ const ROWS_PER_WORD: u32 = u64::BITS / COLUMN_BITS_MAX;
 
 const COUNT_BITS: u32 = 22;
 
-/// The largest count of a cell. More requests do not increase it.
+/// The largest count that a cell can hold. Additional requests do not increase the count.
 pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
@@ -50,7 +50,7 @@ const SKEW_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub rows: u32,
-    /// The number of columns is 2 to the power of this.
+    /// The number of columns is 2 to this power.
     pub column_bits: u32,
 }
 
@@ -121,7 +121,7 @@ impl Sketch {
         self.shape.bytes()
     }
 
-    /// Passes the counts of a key to `judge`, and adds the cost to them if `judge` says so. Also returns the
+    /// Passes the counts of a key to `judge`, and adds the cost to these counts if `judge` says so. Also returns the
     /// moment of the counts: `now`, or the beginning of the latest window if this thread's clock is behind.
     ///
     /// `judge` is called again if another thread has counted in the meantime. Only its last answer is used,
@@ -160,7 +160,7 @@ impl Sketch {
     /// Takes back the cost of a request that was counted at this moment. If later windows have begun, the
     /// cost may stay counted.
     pub fn take_back(&self, key: Key, cost: u32, at: Timestamp) {
-        // Requests before the first moment were counted in another sketch.
+        // Requests before the sketch's first moment were counted in another sketch.
         if at.as_nanos() >= self.first_ns.load(Relaxed) {
             self.subtract(key, cost, at.as_nanos() / self.window_ns);
         }
@@ -275,7 +275,7 @@ impl Seen {
         Seen { window, age_ns, prev: COUNT_MAX, curr: COUNT_MAX }
     }
 
-    /// The smaller of each of these counts and that of a cell.
+    /// Each of these counts, or the cell's count if that is smaller.
     #[inline]
     fn least(self, cell: Cell) -> Seen {
         let (prev, curr) = cell.at(self.window);
@@ -325,7 +325,7 @@ impl Cell {
     }
 
     /// Adds a cost in a window. A cell that has since advanced to the next window adds the cost to its count
-    /// of the window before, as the cells of the other rows do.
+    /// of the previous window, as the cells of the other rows do.
     #[inline]
     fn with(self, cost: u32, window: u64) -> Cell {
         let more = |count: u32| count.saturating_add(cost).min(COUNT_MAX);
@@ -336,8 +336,8 @@ impl Cell {
         Cell::new(window, prev, more(curr))
     }
 
-    /// Removes a cost that the cell has counted in a window. None if the cell no longer has the count of that
-    /// window. A full count stays full, because its true value is not known.
+    /// Removes a cost that the cell has counted in a window. None if the cell no longer holds the count of
+    /// that window. A full count stays full, because its true value is not known.
     fn without(self, cost: u32, window: u64) -> Option<Cell> {
         let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
         match self.windows_to(window) {

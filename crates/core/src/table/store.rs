@@ -88,7 +88,7 @@ struct ByShard {
 
 impl Table {
     /// Reserves address space for every entry up front, so growth never makes a request wait. The system
-    /// backs it with memory as the table fills.
+    /// backs this space with memory as the table fills.
     pub fn new(sizing: Sizing) -> Table {
         let entries_max = sizing.entries_max.max(1) as usize;
         let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
@@ -150,9 +150,9 @@ impl Table {
         }
     }
 
-    /// Reads the rows of a batch, whose groups have these ends, and returns the row numbers: 0 for a key that
-    /// has no row, or whose shard another thread has locked. Taking a lock waits for all earlier reads, so
-    /// all shards are locked first.
+    /// Reads the rows of a batch, whose groups of keys end at `ends`, and returns the row numbers: 0 for a
+    /// key that has no row, or whose shard another thread has locked. Taking a lock waits for all earlier
+    /// reads, so all shards are locked first.
     fn look(
         &self,
         keys: &[(Key, Duration)],
@@ -230,7 +230,7 @@ impl Table {
         result
     }
 
-    /// Passes the entry of `key` and the moment to `write`, if the entry exists. Its expiry stays as it is.
+    /// Passes the entry of `key` and the moment to `write`, if the entry exists. The entry's expiry does not change.
     pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry, Timestamp)) {
         let mut shard = self.shard(key);
         let now = shard.moment(now);
@@ -244,8 +244,8 @@ impl Table {
         self.shard(key).put_back(key, entry, left, now);
     }
 
-    /// Starts to record the keys of all writes and removals. Returns the keys since the last call, in no particular
-    /// order.
+    /// Starts recording the keys of all writes and removals. Returns the keys since the last call, in no
+    /// particular order.
     pub fn track(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
     }
@@ -267,7 +267,7 @@ impl Table {
         Some(row.of_shard(number))
     }
 
-    /// Copies some rows to `page` and returns the start of the next page, or none at the end.
+    /// Copies some rows to `page` and returns the start of the next page, or `None` at the end.
     ///
     /// A shard is locked for [`PAGE_ROWS`] rows at most, so a walk through the table slows no request down.
     /// Rows may change between pages. A row that exists throughout is seen once; a row that is added or

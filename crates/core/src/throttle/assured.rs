@@ -1,11 +1,12 @@
-//! Assured rates: a request within the assured rate of an SLO bypasses the SLOs above that one.
+//! Assured rates: a request within the assured rate of an SLO bypasses the SLOs above that SLO.
 //!
 //! ```text
 //! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, then the SLOs above it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! The first SLO with room in its assured rate lets the request bypass the SLOs after it. These are charged anyway, and
-//! so are its assured rate and those between it and the last SLO that stops the request. Other requests wait longer.
+//! The first SLO with room in its assured rate lets the request bypass the SLOs after it. The bypassed SLOs
+//! are charged anyway, and so are the assured rates from this SLO up to, but excluding, the last one that
+//! stops the request. Other requests wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -15,7 +16,7 @@ use crate::policy::{Case, Slo};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// The SLO whose assured rate lets a request bypass others, and the range of SLOs that it bypasses.
+/// The SLO whose assured rate lets a request bypass other SLOs, and the range of the bypassed SLOs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     /// The index of the SLO with the assured rate.
@@ -59,7 +60,7 @@ impl Carried {
         let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).chain(chain..cases.len()).any(refuses);
-        // An SLO with rate 0 cannot be bypassed. A protected application always has room for one more request.
+        // An SLO with a rate of 0 cannot be bypassed. A protected application always has room for one more request.
         let has_room = |law: &Law| law.protection().is_some() || law.gcra().is_some_and(Gcra::can_owe);
         let is_closed = (by + 1..=last).any(|place| stops(place) && !has_room(&cases[place].slo.law));
         let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cases[by].cost);
@@ -91,7 +92,7 @@ impl Carried {
 }
 
 impl Throttle {
-    /// The assured rate of a case on this node. None if its SLO has none, has no SLO above it, or is a dry run.
+    /// The assured rate of a case on this node. None if the SLO has none, has no SLO above it, or is a dry run.
     #[inline]
     pub(super) fn assured(&self, case: &Case<'_>) -> Option<Assured> {
         case.assured.filter(|_| !case.slo.dry_run).and_then(|_| self.assured_by(case.slo))
@@ -108,7 +109,7 @@ impl Throttle {
     /// The assured rate of an SLO on this node.
     pub(super) fn assured_by(&self, slo: &Slo) -> Option<Assured> {
         let assured = slo.assured?;
-        // Each node assures an equal part, so that all nodes together never assure more than the SLO's line says.
+        // Each node assures an equal part, so that the nodes together never assure more than the SLO's line says.
         Some(self.cluster_of(slo).map_or(assured, |cluster| assured.split(cluster.nodes())))
     }
 }

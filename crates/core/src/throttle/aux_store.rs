@@ -8,7 +8,7 @@ use crate::base::{Key, Quantile, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets, Reservations};
 use crate::table::{BoundedMap, Expiring};
 
-/// If more than one in this many bytes of room is taken, a key's tickets are dropped when the last open one is closed.
+/// If more than one in this many bytes of room is taken, a key's tickets are dropped when its last open one is closed.
 const CROWDED_AT: usize = 4;
 
 /// While at least half of the room is free, only one sweep in this many is done, because a sweep visits every value.
@@ -116,7 +116,7 @@ impl AuxStore {
         }
     }
 
-    /// Passes the auxiliary state of `key` to `write`, or None if there is none.
+    /// Passes the auxiliary state of `key` to `write`, or None if the key has no such state.
     pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         match law.has_aux() {
             false => write(None),
@@ -133,7 +133,7 @@ impl AuxStore {
         now: Timestamp,
         judge: impl FnOnce(Option<&mut AuxState>) -> R,
     ) -> R {
-        // Even a judgement that counts nothing may grow a known auxiliary state, so its room is reserved as always.
+        // Even a judgement that counts nothing may grow a known auxiliary state, so room is reserved as usual.
         match self.with_known(key, law, |aux| aux.is_some()) {
             true => self.with(key, law, cost, now, judge),
             false => judge(law.aux().as_mut()),
@@ -172,8 +172,8 @@ impl AuxStore {
         self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
-    /// Closes a ticket of `key`. `is_work` says whether its SLO counts work. `learned` contains the true cost
-    /// and the quantile that the key's estimate aims at. Returns false if the ticket is not open.
+    /// Closes a ticket of `key`. `is_work` says whether the ticket's SLO counts work. `learned` contains the
+    /// true cost and the quantile that the key's estimate aims at. Returns false if the ticket is not open.
     pub fn close_ticket(
         &self,
         key: Key,
@@ -197,7 +197,7 @@ impl AuxStore {
         })
     }
 
-    /// The estimate of a key's costs, which begins as the estimate for all keys. None if the key has no state of work.
+    /// The estimate of a key's costs, which begins as the estimate for all keys. None if the key has no state for work.
     pub fn estimate(&self, key: Key) -> Option<Quantile> {
         match &self.map.at(key).get()?.aux {
             AuxState::Work(work) => Some(work.costs),
@@ -230,7 +230,7 @@ impl AuxStore {
         Some((kept.aux.clone(), kept.expires.since(now)))
     }
 
-    /// Restores a copy. Returns false if there is no room for it, or if slowlane cannot have written it.
+    /// Restores a copy. Returns false if there is no room for the copy, or if slowlane cannot have written it.
     pub fn put_back(&self, key: Key, aux: AuxState, expires: Timestamp, now: Timestamp) -> bool {
         aux.is_sound() && self.map.at(key).put(Kept { aux, expires }, now)
     }
@@ -239,7 +239,7 @@ impl AuxStore {
         self.map.taken() as u64
     }
 
-    /// Drops expired values. While at least half of the room is free, most calls do nothing. Call it once a second.
+    /// Drops expired values. While at least half of the room is free, most calls do nothing. To be called every second.
     pub fn sweep(&self, now: Timestamp) {
         let is_crowded = self.map.taken() > self.map.room() / 2;
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(SWEEPS_SKIPPED) || is_crowded {

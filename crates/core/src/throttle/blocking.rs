@@ -20,9 +20,9 @@ pub struct Block {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockUsage {
     pub operators: usize,
-    /// The number of keys that SLOs have blocked, without dry runs.
+    /// The number of keys that SLOs have blocked, not counting dry runs.
     pub keys: usize,
-    /// How often a key was not blocked because too many keys already were.
+    /// How often a key was not blocked because too many keys were already blocked.
     #[serde(skip)]
     pub refused: u64,
 }
@@ -63,7 +63,7 @@ impl Throttle {
         Ok(receipt)
     }
 
-    /// Restores blocks of any origin. No other node is notified. Returns the number of blocks that found no room.
+    /// Restores blocks of any origin, without notifying other nodes. Returns the number of blocks that found no room.
     pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
         let blocks = blocks.into_iter();
         self.put_all(blocks.map(|Block { target, until, origin }| (target, Some(until), origin)), now)
@@ -84,7 +84,7 @@ impl Throttle {
     }
 
     /// The blocks that have not ended, including dry runs' blocks: all blocks set by operators, sorted by
-    /// their fields, then at most `keys_max` blocks of keys, those that end first.
+    /// their fields, then the blocks of keys that end first, at most `keys_max` of them.
     pub fn blocks(&self, keys_max: usize, now: Timestamp) -> Vec<Block> {
         let operators = self.blocks.operators();
         let in_force = operators.blocks.iter().filter(|(_, blocked)| blocked.holds_at(now));
@@ -110,7 +110,7 @@ impl Throttle {
         found.map(|(fields, _)| Target::Fields(fields.clone()))
     }
 
-    /// The block of a key, even a dry run's block, unless it has ended at `now`.
+    /// The block of a key, even a dry run's block, unless it has ended by `now`.
     pub fn key_block(&self, key: Key, now: Timestamp) -> Option<Block> {
         self.blocks.of_key(key, now).map(|block| Block::of_key(key, &block))
     }
@@ -134,8 +134,8 @@ impl Throttle {
         }
     }
 
-    /// The changes of blocks since the last call, for a store that passes them to other nodes. Changes are recorded
-    /// from the first call on.
+    /// The changes to blocks since the last call, for a store that passes them to other nodes. Changes are
+    /// recorded from the first call on.
     pub fn take_changes(&self) -> Changes {
         self.blocks.feed.take()
     }

@@ -1,4 +1,4 @@
-//! All blocks: the blocks of operators, by their fields, and the blocks of SLOs, by their keys.
+//! All blocks: the operators' blocks, by their fields, and the SLOs' blocks, by their keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::throttle::changes::Feed;
 /// The maximum number of blocks that operators can set.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The maximum number of blocked keys, which take about 5 MB. Any more keys are not blocked.
+/// The maximum number of blocked keys, which take about 5 MB. Additional keys are not blocked.
 pub const KEY_BLOCKS_MAX: usize = 100_000;
 
-/// A block that cannot be set. The message gives the remedy.
+/// The error for a block that cannot be set. Its message gives the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockError {
     #[error(transparent)]
@@ -41,9 +41,9 @@ pub(super) struct KeyBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockOrigin {
     Operator,
-    /// The option `block` of an SLO. None if the block comes from another node.
+    /// The `block` option of an SLO. None if the block comes from another node.
     Slo(Option<SloId>),
-    /// The option `block` of an SLO with `dry_run=yes`: no request is actually refused.
+    /// The `block` option of an SLO with `dry_run=yes`: no request is actually refused.
     DryRun(Option<SloId>),
 }
 
@@ -154,10 +154,10 @@ impl Blocks {
         holds.then_some(Blocked { by: BlockedBy::Slo(case.key), until: block.until })
     }
 
-    /// Blocks the key of a request if the verdict is a refusal and the SLO has the option `block`.
+    /// Blocks the key of a request if the verdict is a refusal and the SLO has the `block` option.
     #[inline]
     pub(super) fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
-        // Few verdicts are refusals, so the option of the SLO is rarely read.
+        // Few verdicts are refusals, so the SLO's `block` option is rarely read.
         if !verdict.is_let_through()
             && let Some(block) = case.slo.block
         {
@@ -173,7 +173,7 @@ impl Blocks {
         }
     }
 
-    /// The block of a key, even a dry run's block, unless it has ended at `now`.
+    /// The block of a key, even a dry run's block, unless it has ended by `now`.
     pub(super) fn of_key(&self, key: Key, now: Timestamp) -> Option<KeyBlock> {
         self.keys.at(key).get().filter(|block| !block.is_over(now)).copied()
     }
@@ -188,7 +188,7 @@ impl Blocks {
         place.get().is_some_and(stays) || place.put(block, now)
     }
 
-    /// All blocks of keys that have not ended at `now`, including dry runs' blocks.
+    /// All blocks of keys that have not ended by `now`, including dry runs' blocks.
     pub(super) fn of_keys(&self, now: Timestamp) -> impl Iterator<Item = (Key, KeyBlock)> {
         self.keys.pick(move |key, block| (!block.is_over(now)).then_some((key, *block))).flatten()
     }

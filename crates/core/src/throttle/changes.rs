@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{Target, Timestamp};
 
-/// The maximum number of unread changes of blocks by fields, and of blocks by key. Any more replace the
-/// oldest of the same kind, so that blocks caused by clients never displace blocks that operators set.
+/// The maximum number of unread changes to blocks by fields, and to blocks by key. An additional change replaces the
+/// oldest change of the same kind, so blocks caused by clients never displace blocks that operators set.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
@@ -30,7 +30,7 @@ pub enum Reach {
     Here,
 }
 
-/// Shows an operator on which nodes a new block is in force. The reader of the changes fills in the answer.
+/// Tells an operator on which nodes a new block is in force. The reader of the changes fills in the answer.
 #[derive(Clone, Debug, Default)]
 pub struct Receipt(Arc<AtomicU8>);
 

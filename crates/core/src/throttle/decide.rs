@@ -1,4 +1,4 @@
-//! The decision on a batch: requests of one key are judged in order, and the rows of one shard are written together.
+//! The decision on a batch: requests with one key are judged in order, and the rows of one shard are written together.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl Throttle {
             if pending.must_settle_before(case.plan) {
                 self.settle(&mut pending, batch, now, decisions);
             }
-            // In a cluster, a node that holds requests draws at random which of them may wait for slots of other nodes.
+            // In a cluster, a node that holds requests chooses at random which of them may wait for other nodes' slots.
             let draws = case.plan.draws || self.cluster.is_some();
             let sample = if draws { sample() } else { Sample::MIDDLE };
             decisions.push_ruling(Ruling::unruled(case.key, case.plan.id, cost));
@@ -128,7 +128,7 @@ impl Throttle {
         }
     }
 
-    /// Judges the pending requests, and puts their decisions in their places.
+    /// Judges the pending requests, and puts each decision in its place.
     fn settle(
         &self,
         pending: &mut Pending<'_>,
@@ -139,7 +139,7 @@ impl Throttle {
         let Pending { keys, singles, .. } = pending;
         let first = decisions.count() - singles.len();
         let mut others: ArrayVec<(usize, Judgement, Timestamp), BATCH_MAX> = ArrayVec::new();
-        // The row's moment becomes the decision's moment, because a ticket or a disconnect refers to it.
+        // The row's moment becomes the decision's moment, because a ticket or a disconnect refers to the row's moment.
         self.table.with_batch(keys, now, |place, entry, now| {
             let judgement = self.judge_single(&singles[place], entry, now);
             if singles[place].case.plan.is_plain && judgement.is_plain() {
@@ -156,7 +156,7 @@ impl Throttle {
         pending.clear();
     }
 
-    /// Whether a plain law decides alone: there is no cluster, and no key is blocked.
+    /// Whether a plain law decides alone, because there is no cluster and no key is blocked.
     #[inline]
     fn decides_alone(&self) -> bool {
         self.cluster.is_none() && self.blocks.keys.is_empty()
@@ -201,8 +201,9 @@ impl Throttle {
         decisions.put(place, decision);
     }
 
-    /// If a request is let through, asks the application that the first protecting SLO protects, and revises the
-    /// decision. Returns the request's number there, for its ticket. Other protecting SLOs merely count the request.
+    /// If a request is let through, asks the application that the first protecting SLO protects to admit it,
+    /// and revises the decision. Returns the request's number there, for its ticket. Other protecting SLOs
+    /// merely count the request.
     fn ask_gate(
         &self,
         decision: &mut Decision,
@@ -367,7 +368,7 @@ impl Throttle {
         }
     }
 
-    /// Refuses a request that an operator has blocked. The rows of all its SLOs count it as received; sketches do not.
+    /// Refuses a request that an operator has blocked. The rows of all its SLOs, but no sketches, count it as received.
     #[cold]
     pub(super) fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
         let in_rows = cases.iter().filter(|case| case.slo.law.sketched().is_none());
@@ -379,7 +380,7 @@ impl Throttle {
         refusal(cases, blocked, arrival)
     }
 
-    /// Opens the ticket of a decision, if an SLO counts the request until its end. `protected` is the
+    /// Opens the ticket of a decision, if an SLO counts the request until it ends. `protected` is the
     /// request's number in its protected application.
     #[inline]
     fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>], protected: u32) {
@@ -421,8 +422,8 @@ impl Throttle {
         }
     }
 
-    /// Judges a request. If its SLO counts work, the rate of admitted work stays unchanged, because it counts
-    /// true costs, which are known only at the end.
+    /// Judges a request. If its SLO counts work, the rate of admitted work stays unchanged, because this rate
+    /// counts true costs, which are known only when requests end.
     #[inline]
     fn judge_keeping_rate(
         &self,
@@ -480,7 +481,7 @@ impl Throttle {
         }
     }
 
-    /// Counts the judgement if a simpler law has made it.
+    /// Counts the judgement if a simpler law made it.
     #[inline]
     fn note_fallback(&self, judgement: &Judgement) {
         if judgement.fell_back {

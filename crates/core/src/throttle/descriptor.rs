@@ -10,7 +10,7 @@ use crate::table::Entry;
 use crate::throttle::Throttle;
 
 impl Throttle {
-    /// Decides the first request of a batch by an SLO that the request brings itself. Blocks set by operators apply.
+    /// Decides the first request of a batch by an SLO that the request brings itself. Operators' blocks still apply.
     pub fn decide_by(&self, slo: &Slo, key: Key, batch: &Batch<'_, '_>, now: Timestamp) -> Decision {
         let cases = batch.cases(0, &batch.look_up(now));
         let (plan, cost) = (SloPlan::alone(slo), cases.cost);
@@ -22,8 +22,8 @@ impl Throttle {
         }
     }
 
-    /// Adapts a decision to the rules of Envoy's service. Hits of a refused request count in windows anyway, because
-    /// the cost of a response is reported after it is spent. A request with 0 hits is refused by a window that holds
+    /// Adapts a decision to the rules of Envoy's service. Windows count even the hits of a refused request, because the
+    /// cost of a response is reported after it has been spent. A request with 0 hits is refused by a window that holds
     /// more than its limit. Other laws count only the requests that they let through, and a blocked request counts
     /// nowhere. A single hit that has several limits counts under all of them or none, as everywhere in slowlane.
     pub fn count_as_envoy<'s>(
@@ -62,7 +62,7 @@ impl Throttle {
         }
     }
 
-    /// The time until a key has its whole quota again. None if the key has its whole quota, or its law has no quota.
+    /// The time until a key has its whole quota again. None if the key has it now, or its law has no quota.
     pub fn resets_in(&self, slo: &Slo, key: Key, now: Timestamp) -> Option<Duration> {
         let is_full_at = || Some(slo.law.gcra()?.owing().tat(&self.entry(key, now), now));
         let at = self.used_by(slo, key, now).map_or_else(is_full_at, |used| used.resets_at)?;

@@ -26,11 +26,11 @@ pub struct Foreseen {
 /// The verdict that one SLO would give.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// None if the key would begin with a fresh entry.
+    /// The key's entry. None if the key would begin with a fresh entry.
     pub found: Option<Found>,
     /// The law's formula with its numbers.
     pub formula: String,
-    /// The used part of a quota. None if the law has a rate instead.
+    /// How much of a quota is used. None if the law has a rate instead.
     pub used: Option<Used>,
     /// The formula of the SLO's assured rate. None if the SLO has no assured rate, or no SLO is above it.
     pub assured: Option<String>,
@@ -38,8 +38,8 @@ pub struct View {
 }
 
 impl Throttle {
-    /// The result of [`decide`](Throttle::decide) for a request under these SLOs. Nothing is counted, and
-    /// nothing changes.
+    /// The result that [`decide`](Throttle::decide) would give for a request under these SLOs. Nothing is
+    /// counted or changed.
     ///
     /// ```
     /// # use slowlane_core::{base::{Request, Sample}, policy::Policy, table::Sizing, throttle::Throttle};
@@ -143,8 +143,8 @@ impl Throttle {
         case.assured.map_or(Entry::default(), |key| self.entry(key, now))
     }
 
-    /// The view of an SLO that takes no part in the decision: a first stage that is exceeded, or an SLO
-    /// behind a first stage that is not exceeded.
+    /// The view of an SLO that takes no part in the decision: a first stage whose rate is exceeded, or an SLO
+    /// behind a first stage whose rate is not exceeded.
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match self.sketch(case.slo) {
             Some(sketch) => {
@@ -168,8 +168,8 @@ impl Throttle {
     }
 }
 
-/// The verdict of a protected application on one more request, and its explanation. A client that has used little waits
-/// for less than the whole queue.
+/// The verdict of a protected application on one more request, and its explanation. A client that has used
+/// little need not wait for the whole queue.
 fn of_gate(of: &Outlook) -> (Verdict, String) {
     let &ProtectView { limit, inside, waiting, slow_down, .. } = &of.view;
     let state = format!("{inside} inside, limit {limit}, {waiting} waiting, slow-down {slow_down:.2}");

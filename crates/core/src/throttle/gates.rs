@@ -11,16 +11,16 @@ use crate::law::TICK;
 use crate::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 use crate::policy::Asker;
 
-/// The maximum number of protected applications. Any others are not protected.
+/// The maximum number of protected applications. Additional applications are not protected.
 const GATES_MAX: usize = 1_024;
 
 /// An application without requests is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// The maximum number of group names that a gate keeps. Before the gate adds another, it drops them all.
+/// The maximum number of group names that a gate keeps. Before adding another name, the gate drops all of them.
 const NAMES_MAX: usize = 1_024;
 
-/// The maximum number of groups of an application that are shown to operators.
+/// The maximum number of an application's groups to show to operators.
 const GROUPS_SHOWN: usize = 5;
 
 /// A protected application, for operators.
@@ -29,7 +29,7 @@ pub struct Protected {
     pub slo: SloId,
     pub key: Key,
     pub view: ProtectView,
-    /// The groups with the most requests among the groups with waiting requests, largest first.
+    /// Of the groups with waiting requests, the groups with the most requests, largest first.
     pub groups: Vec<Group>,
 }
 
@@ -47,7 +47,7 @@ pub struct Group {
 pub(super) struct Outlook {
     pub(super) view: ProtectView,
     pub(super) wait: Duration,
-    /// The group with the most requests among the other groups with waiting requests.
+    /// Of the other groups with waiting requests, the group with the most requests.
     pub(super) behind: Option<Group>,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Outlook {
 #[derive(Debug, Default)]
 pub(super) struct Gates(RwLock<HashMap<Key, Arc<Mutex<Gate>>>>);
 
-/// The state of one application. Several connections call a gate, each with its own `now`, so `last` may be later.
+/// The state of one application. Several connections call a gate, each with its own `now`, so `last` may exceed `now`.
 #[derive(Debug)]
 struct Gate {
     slo: SloId,
     protect: Protect,
-    /// The turns of waiting requests, by place. The turn of a released request stays until its place is reused, because
-    /// the proxy asks for it a moment after the decision.
+    /// The turns of waiting requests, by place. The turn of a released request stays until its place is
+    /// reused, because the proxy asks for the turn a moment after the decision.
     turns: Vec<Option<(Id, Arc<Turn>)>>,
     released: Vec<Id>,
     /// The names of groups that have had to wait, by their keys.
@@ -82,8 +82,8 @@ impl Gates {
         })
     }
 
-    /// Asks the application to admit a request that all SLOs let through. Returns the request's number for its ticket
-    /// or 0, the protecting SLO's verdict, and whether it waits. None if too many applications are protected.
+    /// Asks the application to admit a request that all SLOs let through. Returns the request's number for its ticket,
+    /// or 0; the protecting SLO's verdict; and whether the request waits. None if too many applications are protected.
     pub(super) fn arrive(
         &self,
         judged: &Judged,
@@ -121,7 +121,7 @@ impl Gates {
         (*known == id).then(|| turn.clone())
     }
 
-    /// Records that a held request has passed, in its turn or before.
+    /// Records that a held request has passed, at its turn or earlier.
     pub(super) fn pass(&self, key: Key, number: u64, now: Timestamp) {
         self.with(key, number, now, |protect, id, now, _| protect.admit(id, now));
     }
@@ -137,7 +137,7 @@ impl Gates {
             == Some(true)
     }
 
-    /// Lets time pass in all gates. Call it once per [`TICK`].
+    /// Lets time pass in all gates. Call this function once per [`TICK`].
     pub(super) fn wake(&self, now: Timestamp) {
         for (_, gate) in self.all() {
             lock(&gate).call(now, |protect, now, released| protect.wake(now, released));
@@ -232,8 +232,8 @@ impl Gate {
         Group { name: name.unwrap_or_else(|| "a group".to_owned()), requests }
     }
 
-    /// Calls the law, and notifies requests whose turn has come, or that have waited for too long. Also returns the
-    /// moment of the call, which never goes back.
+    /// Calls the law, and notifies requests whose turn has come and requests that have waited for too long.
+    /// Also returns the moment of the call, which never goes back.
     fn call<R>(
         &mut self,
         now: Timestamp,
@@ -263,7 +263,7 @@ fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The delay for a wait: at least one millisecond, because proxies get whole milliseconds.
+/// The delay that stands for a wait: at least one millisecond, because proxies get whole milliseconds.
 fn delay(wait: Duration) -> Verdict {
     Verdict::Delay(wait.max(Duration::from_millis(1)))
 }

@@ -14,7 +14,7 @@ pub enum ProxyLimits {
     Unlimited,
     /// The proxy must query slowlane: its rules cannot implement the SLO, or a request may have several SLOs.
     Ask,
-    /// All requests of the key are refused until this moment.
+    /// All requests with the key are refused until this moment.
     Refused(Timestamp),
     /// Requests take slots of a bucket (GCRA).
     Paced(Paced),
@@ -29,11 +29,11 @@ pub struct Paced {
     pub burst: Duration,
     /// The longest delay. Zero if the law refuses instead.
     pub max_delay: Duration,
-    /// The moment at which the bucket is full again, after the requests of all proxies.
+    /// The moment at which the bucket will be full again, given the requests of all proxies.
     pub tat: Timestamp,
 }
 
-/// How long a proxy is to refuse at a rate of 0. The refusal has no end, but the proxy gets an update long before.
+/// How long a proxy is to refuse at a rate of 0. The refusal never ends, but the proxy gets an update long before.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {
@@ -87,8 +87,9 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy admitted, and counts its refusals, which may start a block. Counts nothing if the
-    /// proxy must query slowlane: for several SLOs, or a law without a bucket that is neither unlimited nor closed.
+    /// Charges requests that a proxy admitted, and counts its refusals, which may start a block. Counts
+    /// nothing if the proxy must query slowlane: for several SLOs, or for a law that has no bucket and is
+    /// neither unlimited nor closed.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
@@ -114,7 +115,7 @@ impl Throttle {
         });
     }
 
-    /// The moment at which the bucket of a key is full again: the common bucket of all nodes, if they share one.
+    /// The moment at which the bucket of a key will be full again: the nodes' common bucket, if they share one.
     fn tat(&self, case: &Case<'_>, now: Timestamp) -> Option<Timestamp> {
         if let Some((cluster, share)) = self.shared(case.slo) {
             return cluster.tat(case.key, &share, now);
@@ -129,8 +130,8 @@ impl Throttle {
     }
 }
 
-/// The case of requests that fall under only one SLO. None if that SLO leads to another, even if the other's
-/// fields are missing here, because a proxy knows only the fields of a key.
+/// The case of requests that fall under only one SLO. None if that SLO leads to another SLO, even if that
+/// SLO's fields are missing here, because a proxy knows only the fields of a key.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
         [case] if case.plan.is_alone => Some(case),

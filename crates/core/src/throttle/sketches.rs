@@ -1,4 +1,4 @@
-//! The SLOs with the law `sketch`, which are consulted before the table and have no row.
+//! The SLOs with the `sketch` law, which are consulted before the table and have no row.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::policy::{Case, Policy, Slo};
 use crate::table::{Seen, Sketch};
 use crate::throttle::Throttle;
 
-/// The counts of all keys, for each SLO with the law `sketch`. They stay when another policy is put in force,
+/// The counts of all keys, for each SLO with the `sketch` law. They stay when another policy is put in force,
 /// unless the SLO's window, error or confidence changes.
 #[derive(Debug)]
 pub(super) struct Sketches(ArcSwap<Vec<SloCounts>>);
@@ -22,7 +22,7 @@ struct SloCounts {
     /// The [state shape](Rule::state_shape) of the SLO's law.
     shape: u64,
     sketch: Arc<Sketch>,
-    /// Whether no SLO in force uses these counts. Requests may still be decided under the previous policy.
+    /// Whether no SLO in force uses these counts. Requests under the previous policy may still use them.
     is_over: bool,
 }
 
@@ -140,7 +140,8 @@ impl Throttle {
         find(&self.sketches.0.load(), slo).cloned()
     }
 
-    /// Asks the sketches to count a request if they admit it; first stages always do. Sets the arrival to that moment.
+    /// Has sketches count a request if they admit it; first stages always do. Sets the arrival to the moment
+    /// of counting.
     #[inline]
     pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
         Staged::new(cases, &self.sketches, |case, sketch, is_stage| {

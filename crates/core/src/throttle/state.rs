@@ -39,7 +39,7 @@ pub type InForce = Guard<Arc<Policy>>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuxUsage {
     pub bytes: u64,
-    /// Requests that found no room: a simpler law judged, a ticket was not stored, or an application was not protected.
+    /// How often there was no room: a simpler law judged, a ticket was not stored, or an application was not protected.
     pub fallbacks: u64,
 }
 
@@ -75,7 +75,7 @@ impl Throttle {
         self.cluster().filter(|_| slo.sharing != Sharing::Local)
     }
 
-    /// The cluster, and the way in which its nodes share an SLO. None if each node uses a part or all of the SLO alone.
+    /// The cluster, and the way in which its nodes share an SLO. None if each node uses all or a part of the SLO alone.
     #[inline]
     pub(super) fn shared<'s>(&'s self, slo: &'s Slo) -> Option<(&'s Cluster, Share<'s>)> {
         let cluster = self.cluster()?;
@@ -122,7 +122,7 @@ impl Throttle {
         self.policy.into_inner()
     }
 
-    /// Drops the entry of a key and its auxiliary state, if `is_to_go` returns true.
+    /// Drops a key's entry and auxiliary state, if `is_to_go` returns true.
     pub fn forget(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) {
         if self.table.remove(key, is_to_go) {
             self.aux_store.remove(key);
@@ -155,8 +155,8 @@ impl Throttle {
         }
     }
 
-    /// Lets time pass in protected applications: requests that have waited for too long are refused, and lost requests
-    /// give their places back. Call it once per [`TICK`](crate::law::TICK).
+    /// Lets time pass in protected applications: requests that have waited for too long are refused, and lost
+    /// requests give their places back. Call this function once per [`TICK`](crate::law::TICK).
     pub fn wake_gates(&self, now: Timestamp) {
         self.gates.wake(now);
     }

@@ -1,4 +1,4 @@
-//! What happens to an admitted request later: its client disconnects before its turn, or the request ends.
+//! What may happen to an admitted request later: its client disconnects before the request's turn, or the request ends.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::policy::{Policy, Slo, Work};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// The effect of a reported end, the weakest first. If the request has several SLOs, the strongest effect is returned.
+/// The effects of a reported end, weakest first. If the request has several SLOs, the strongest effect is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
     /// Nothing is given back: the end was reported before, or the lease has expired.
@@ -21,7 +21,7 @@ pub enum Ended {
 
 impl Throttle {
     /// Takes back an admitted request that will not proceed, such as one whose client disconnected before its turn. The
-    /// request's slot becomes free again. `adaptive` has no slots, so the request stays counted there.
+    /// request's slot becomes free again. The `adaptive` law has no slots, so the request stays counted under that law.
     pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
@@ -66,7 +66,7 @@ impl Throttle {
         }
     }
 
-    /// Takes back a request that was to be held but that its proxy does not hold.
+    /// Takes back a request whose answer was to be held, but whose proxy does not hold it.
     pub fn leave(&self, key: Key, number: u64, now: Timestamp) {
         self.gates.leave(key, number, now);
         if let Some(cluster) = self.cluster() {
@@ -81,8 +81,8 @@ impl Throttle {
         decision.set_turn(0);
     }
 
-    /// Ends an admitted request under each SLO that counts it until its end. The request is no longer in flight, and a
-    /// reservation of work is corrected to the true cost.
+    /// Ends an admitted request under each SLO that counts it until it ends. The request is no longer in
+    /// flight, and a reservation of work is corrected to the true cost.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, ending: &Ending, now: Timestamp) -> Ended {
         let of = |counted: &Counted| match policy.slo(counted.slo) {
             Some(slo @ Slo { work: Some(work), .. }) => {
@@ -98,7 +98,7 @@ impl Throttle {
         ticket.counted.iter().map(of).max().unwrap_or(Ended::Late)
     }
 
-    /// Ends a request under one SLO. A ticket counts only once, unless there was no memory to store it.
+    /// Ends a request under one SLO. The ticket counts only once, unless there was no memory to store it.
     fn end_one(&self, slo: &Slo, counted: &Counted, ticket: &Ticket, now: Timestamp) -> Ended {
         if !self.closes(counted.key, counted.serial, ticket.begun_ms(), false) {
             return Ended::Late;

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::error::ReadError;
 use crate::peers::frame::{self, Frame};
 
-/// An error made by the sender. It ends the connection.
+/// An error made by the sender, which ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     #[error("message of {bytes} bytes: at most {bytes_max} are allowed")]

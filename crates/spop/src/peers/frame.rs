@@ -45,8 +45,8 @@ pub(super) const INCREMENTAL: u8 = 0x81;
 pub(super) const DEFINE: u8 = 0x82;
 /// Switches to another table of the sender, to which the following updates belong.
 pub(super) const SWITCH: u8 = 0x83;
-/// Acknowledges a table's updates, up to the given one. The table's number is the one that the sender of the updates
-/// has assigned. peers-v2.0.txt gives this type as 133, but no version of HAProxy uses that number for it.
+/// Acknowledges a table's updates, up to and including the given one. The table's number is the one that the sender of
+/// the updates has assigned. peers-v2.0.txt gives this type as 133, but no version of HAProxy uses that number for it.
 pub(super) const ACK: u8 = 0x84;
 pub(super) const UPDATE_TIMED: u8 = 0x85;
 pub(super) const INCREMENTAL_TIMED: u8 = 0x86;
@@ -60,7 +60,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of `bytes`, and its length; `None` if it is incomplete.
+    /// The first frame of `bytes`, and its length; `None` if the frame is incomplete.
     ///
     /// ```
     /// use spop::peers::Frame;

@@ -1,4 +1,4 @@
-//! The handshake: three lines from the side that dials, and the status that answers them (peers-v2.0.txt, "Hello").
+//! The handshake: three lines from the side that dials, and the status in answer (peers-v2.0.txt, "Hello").
 //!
 //! ```text
 //! HAProxyS 2.1                     the version
@@ -44,7 +44,7 @@ impl HelloStatus {
     /// The dialling side is unknown here.
     pub const UNKNOWN_PEER: HelloStatus = HelloStatus(504);
 
-    /// The status at the beginning of `bytes`, and its length; `None` if it is incomplete.
+    /// The status at the beginning of `bytes`, and its length; `None` if the status is incomplete.
     ///
     /// # Errors
     /// The bytes are not a status line.
@@ -64,7 +64,7 @@ impl HelloStatus {
 }
 
 impl<'a> Hello<'a> {
-    /// The hello at the beginning of `bytes`, and its length; `None` if it is incomplete.
+    /// The hello at the beginning of `bytes`, and its length; `None` if the hello is incomplete.
     ///
     /// ```
     /// use spop::peers::Hello;

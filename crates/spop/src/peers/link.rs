@@ -25,8 +25,8 @@ pub const TABLES_MAX: usize = 64;
 /// If this side sends nothing for this long, a heartbeat is due. HAProxy expects one every 3 s, and gives up after 5 s.
 const HEARTBEAT_AFTER: Duration = Duration::from_secs(2);
 
-/// The shortest time between two acknowledgements. Each costs HAProxy a wake-up and a read, but HAProxy uses
-/// only the last one, after the connection has ended.
+/// The shortest time between two acknowledgements. Each acknowledgement costs HAProxy a wake-up and a read,
+/// but HAProxy uses only the last one, after the connection has ended.
 const BETWEEN_ACKS: Duration = Duration::from_millis(100);
 
 /// A peer that is silent for this long counts as disconnected. HAProxy sends a heartbeat every 3 s.
@@ -87,7 +87,7 @@ pub enum News<'a> {
 }
 
 impl Link {
-    /// Begins after the handshake, by requesting all entries. HAProxy then defines every table, including empty ones.
+    /// Requests all entries, right after the handshake. HAProxy then defines every table, including empty ones.
     pub fn begin(now: Duration, out: &mut Vec<u8>) -> Link {
         control(RESYNC_REQUEST, out);
         Link {
@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// Processes all whole messages, and returns their length. Answers are appended to `out`.
+    /// Processes all whole messages, and returns their total length. Answers are appended to `out`.
     ///
     /// # Errors
     /// The other side breaks the protocol, or reports an error. The connection must end.
@@ -195,8 +195,8 @@ impl Link {
         Ok(())
     }
 
-    /// Appends an update of a key in a table that the other side has defined: `values` for its column `gpt`.
-    /// Returns false if the other side has no table of this name with string keys and a `gpt` of this length.
+    /// Appends an update of a key in a table that the other side has defined, with `values` for the table's `gpt`
+    /// column. Returns false if the other side has no such table with string keys and a `gpt` column of this length.
     pub fn push(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
         let known = self.ours.iter().position(|table| table.definition.name == name);
         let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
@@ -213,8 +213,8 @@ impl Link {
         true
     }
 
-    /// Adds a table of this side, a copy of the other side's. Only the column `gpt` is sent; HAProxy leaves the other
-    /// columns unchanged. Pushed keys are strings, which HAProxy would misread in a table of another key type.
+    /// Adds a table of this side as a copy of the other side's table. Only the `gpt` column is sent; HAProxy leaves the
+    /// other columns unchanged. Pushed keys are strings, which HAProxy would misread in a table of another key type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
         let is_pushed =
             |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
@@ -230,7 +230,7 @@ impl Link {
         Some(self.ours.len() - 1)
     }
 
-    /// Appends a heartbeat and acknowledgements if they are due. Call it at least every second.
+    /// Appends a heartbeat and any acknowledgements that are due. Call this function at least every second.
     ///
     /// # Errors
     /// The other side has been silent for too long. The error is the duration of the silence.

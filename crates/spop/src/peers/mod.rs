@@ -1,6 +1,6 @@
 //! HAProxy's peers protocol 2.1, as plain values, without sockets or clocks.
 //!
-//! HAProxy processes use it to exchange the entries of their stick tables, and slowlane takes part as a peer. Comments
+//! HAProxy processes use this protocol to exchange the entries of stick tables; slowlane takes part as a peer. Comments
 //! cite HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
 //!
 //! ```text

@@ -3,7 +3,7 @@
 //! ```text
 //! [update id: 4, big-endian] │ [remaining ms: 4, big-endian] │ key │ the values, in the order of the columns
 //! ```
-//! An incremental update contains no id: its id is the previous one plus one. From 3.3 on, HAProxy reverses
+//! An incremental update contains no id: its id is the previous id plus one. From 3.3 on, HAProxy reverses
 //! the bytes of such an id, so slowlane always sends ids.
 
 use crate::cursor::Cursor;

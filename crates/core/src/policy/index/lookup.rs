@@ -38,7 +38,7 @@ pub(in crate::policy) struct LookupMap {
     leaves_some: bool,
     /// The number of keys that name each SLO, by the SLO's index.
     named: Vec<u32>,
-    /// Set if every limit needs one of the map's fields.
+    /// The watch that notes missing fields, if every limit needs one of the map's fields.
     pub(in crate::policy) watch: Option<Arc<Watch>>,
 }
 
@@ -119,7 +119,7 @@ impl LookupMap {
         })
     }
 
-    /// Whether [`look`](LookupMap::look) can save time. A smaller map stays in a core's cache anyway.
+    /// Whether the map is large enough for [`look`](LookupMap::look) to save time. Smaller maps stay in the cache.
     #[inline]
     pub(in crate::policy) fn is_large(&self) -> bool {
         self.entries > LARGE
@@ -212,7 +212,7 @@ impl LookupMap {
         &self.text
     }
 
-    /// Whether a lookup takes time for each byte of the value.
+    /// Whether the time for a lookup grows with the length of the value.
     pub(in crate::policy) fn is_search(&self) -> bool {
         matches!(self.method, Method::Dom | Method::Sub | Method::Reg)
     }
@@ -243,7 +243,7 @@ impl Keys {
         }
     }
 
-    /// Adds a line. Returns the earlier line with the same key, if there is one: the earlier line wins.
+    /// Adds a line. If an earlier line has the same key, that line wins and is returned.
     fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, PolicyErrorKind> {
         match self {
             Keys::Networks(networks) => networks.insert(pattern, text),
@@ -261,8 +261,8 @@ impl Keys {
         }
     }
 
-    /// Finishes the index after all lines are inserted. `repeated` is called with each pair of lines with the same key
-    /// that `insert` did not find, the winner first. The second of two `sub` keys may contain the first.
+    /// Finishes the index after all lines have been inserted. Calls `repeated` with each pair of lines with the same
+    /// key that `insert` did not find, the winner first. Of two `sub` keys, the second may merely contain the first.
     fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), PolicyErrorKind> {
         match self {
             Keys::Texts(Texts::Beg(prefixes)) => prefixes.sort(text, repeated),
@@ -298,7 +298,7 @@ impl Texts {
     }
 }
 
-/// The warning about a line whose key is on an earlier line.
+/// The warning about a line whose key already occurs on an earlier line.
 fn repeated(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usize>, WarningKind) {
     let first = map::line_number(text, first.at());
     (Some(line), WarningKind::KeyTwice { key: quoted(key), first })

@@ -1,4 +1,4 @@
-//! `ip`: keys that are networks, each with the rest of its key.
+//! `ip`: keys that begin with a network, which a `+` and the rest of the key may follow.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -83,7 +83,7 @@ impl Networks {
         self.ipv6.whole().map(|network| network.rest).next()
     }
 
-    /// The first line for all IPv4 addresses whose rest has no line for all IPv6 addresses.
+    /// The first line for all IPv4 addresses that has no counterpart, with the same rest, for all IPv6 addresses.
     pub(in crate::policy) fn ipv4_alone(&self, text: &[u8]) -> Option<Pattern> {
         let rests: HashSet<&[u8]> = self.ipv6.whole().map(|network| network.rest.key(text)).collect();
         let alone =
@@ -103,7 +103,7 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// The bits of an IPv4 address, moved to the top so that both families share masks.
+/// The bits of an IPv4 address, shifted to the top so that both families share masks.
 fn ipv4_bits(v4: Ipv4Addr) -> u128 {
     u128::from(v4.to_bits()) << 96
 }
@@ -124,8 +124,8 @@ impl<'a> Rest<'a> {
 /// A network and its pattern, in twelve bytes for IPv4 and twenty-four for IPv6.
 #[derive(Clone, Copy, Debug)]
 struct Network<const N: usize> {
-    /// The first bytes of the address, as many as an address of the family has. They are an array, because
-    /// alignment would pad a number.
+    /// The bytes of the network's address: four for IPv4, sixteen for IPv6. A number instead of an array
+    /// would need padding.
     bytes: [u8; N],
     rest: Pattern,
 }
@@ -138,7 +138,7 @@ fn bytes_of<const N: usize>(bits: u128) -> [u8; N] {
 }
 
 impl<const N: usize> Network<N> {
-    /// The bits of the address, moved to the top so that both families share masks.
+    /// The bits of the address, shifted to the top so that both families share masks.
     fn bits(&self) -> u128 {
         let mut all = [0; 16];
         all[..N].copy_from_slice(&self.bytes);
@@ -153,7 +153,7 @@ struct Length<const N: usize> {
     networks: HashTable<Network<N>>,
 }
 
-/// The networks of one family. A map has few prefix lengths, so a table for each is faster than a tree.
+/// The networks of one family. A map has few prefix lengths, so one table per length is faster than a tree.
 #[derive(Debug, Default)]
 struct Family<const N: usize> {
     /// Sorted by prefix length, the longest first.

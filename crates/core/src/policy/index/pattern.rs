@@ -1,4 +1,4 @@
-//! A pattern: HAProxy's name for a key of a map with its answer.
+//! A pattern: HAProxy's name for a key of a map together with its answer.
 
 /// A line of a map in eight bytes. The key itself stays in the text of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ impl Pattern {
         Pattern { at, length, answer }
     }
 
-    /// The same line with a part of its key: `length` bytes after the first `skipped`.
+    /// The same line with only part of its key: `length` bytes after the first `skipped` bytes.
     pub(in crate::policy) fn part(self, skipped: usize, length: usize) -> Pattern {
         debug_assert!(skipped + length <= self.length());
         Pattern { at: self.at + skipped as u32, length: length as u16, ..self }
@@ -46,11 +46,11 @@ pub(in crate::policy) struct Answer(u16);
 pub(in crate::policy) struct Refused;
 
 impl Answer {
-    /// `-1`: no answer, as in the HAProxy article that slowlane is based on. A line with this value makes an exception,
-    /// such as a subnet of a network, for which later lookups decide.
+    /// `-1`: no answer, as in the HAProxy article that slowlane is based on. A line with this value makes an
+    /// exception, for example for a subnet, and leaves the decision to later lookups.
     pub(in crate::policy) const NEXT: Answer = Answer(u16::MAX);
 
-    /// The request is refused: it cannot be looked up, and any other answer would bypass the map.
+    /// The request is refused because it cannot be looked up, and any other answer would bypass the map.
     pub(in crate::policy) const REFUSED: Answer = Answer(u16::MAX - 1);
 
     pub(in crate::policy) fn slo(place: usize) -> Answer {

@@ -1,4 +1,4 @@
-//! `reg`: keys that are regular expressions, searched all at once.
+//! `reg`: keys that are regular expressions, all of which are searched at once.
 //!
 //! An expression may match anywhere in the value. Expressions match bytes: `.` matches any byte but LF, and
 //! `\w` and `(?i)` cover only ASCII.
@@ -44,14 +44,14 @@ pub fn expression_of(text: &str) -> String {
 /// Memory limit of one compiled expression, in bytes. Most expressions need a hundredth of this.
 const DFA_BYTES_MAX: usize = 256 << 10;
 
-/// Memory limit of an automaton for several expressions, in bytes. With this size, a search stays in the caches of a
-/// processor.
+/// Memory limit of an automaton for several expressions, in bytes. While such an automaton is searched, it
+/// stays in the caches of a processor.
 const JOINT_BYTES_MAX: usize = 2 << 20;
 
 /// Regular expressions in the order of their lines. The first line that matches anywhere wins.
 ///
-/// They are compiled to complete automata before the first request, usually to a single one. A search takes one step
-/// per byte and automaton, whatever the expressions and the value are.
+/// The expressions are compiled into complete automata, usually a single one, before the first request. A
+/// search takes one step per byte and automaton, whatever the expressions and the value are.
 #[derive(Debug)]
 pub(in crate::policy) struct Regexes {
     regexes: Vec<String>,

@@ -1,4 +1,4 @@
-//! `sub`: keys that occur anywhere in the value, searched all at once.
+//! `sub`: keys that occur anywhere in the value, all of which are searched at once.
 
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
@@ -14,7 +14,7 @@ pub(in crate::policy) struct Substrings {
     /// The keys that can win, in the order of their lines.
     patterns: Vec<Pattern>,
     key_bytes: usize,
-    /// Reports a key as its index in `patterns`. None until all keys are inserted.
+    /// The automaton, which reports a key as its index in `patterns`. None until all keys have been inserted.
     automaton: Option<Box<DFA>>,
 }
 
@@ -28,8 +28,8 @@ impl Substrings {
         Ok(())
     }
 
-    /// Builds the automaton after all keys are inserted. A key that contains the key of an earlier line can
-    /// never win, so it is left out, and `hidden` gets the earlier line and this one.
+    /// Builds the automaton after all keys have been inserted. A key that contains the key of an earlier line
+    /// can never win, so it is left out, and `hidden` gets the earlier line and the line left out.
     ///
     /// If one of the remaining keys is the end of a longer key, the shorter key is on a later line. So in
     /// each state, the first match, which is the longest, wins.

@@ -72,7 +72,7 @@ impl Prefixes {
         self.sorted.push(pattern);
     }
 
-    /// Sorts the keys after all are inserted. If two are equal, the first line wins, and `repeated` gets both lines.
+    /// Sorts the keys once all are inserted. If two keys are equal, the first line wins; `repeated` gets both.
     pub(in crate::policy) fn sort(&mut self, text: &[u8], mut repeated: impl FnMut(Pattern, Pattern)) {
         self.sorted.sort_by_key(|pattern| pattern.key(text));
         self.sorted.dedup_by(|again, first| {

@@ -55,7 +55,7 @@ impl Strays {
     /// Finds unused `*.map` files in the directory itself. Hidden files are skipped, because editors create them.
     pub fn look(dir: &Path, layout: &Layout) -> Strays {
         let read = layout.files(dir);
-        // An unreadable directory is ignored: its `slo.map` is unreadable too, and that error is reported already.
+        // An unreadable directory is ignored, because its unreadable `slo.map` has already been reported.
         let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         Strays(paths.filter(|path| is_map(path) && !read.contains(path)).collect())
     }

@@ -9,7 +9,7 @@ use crate::policy::{Lookup, Method, is_host, map};
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// padded with spaces, so that all lines stay where they are.
 ///
-/// Keys of `beg`, `end`, `dom` and `sub` are parts of a host, so they are only put in lower case. `reg`
+/// Keys of `beg`, `end`, `dom` and `sub` are parts of a host, so they are only converted to lower case. `reg`
 /// ignores case instead. In a map of `base`, keys of `str` and `beg` begin with the host; keys of other
 /// methods may contain only a path, and stay unchanged.
 pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
@@ -49,7 +49,7 @@ pub(in crate::policy) fn part(key: &[u8], fields: usize, host: usize, at: usize)
     Some(start..start + parts.next()?.len())
 }
 
-/// Converts a host to canonical form. In a base, the path after the host stays. Text that is not a host is
+/// Converts a host to canonical form. In a base, the path after the host is kept. Text that is not a host is
 /// left unchanged, because no request can match it.
 fn whole(text: &mut [u8], is_base: bool) {
     let path = if is_base { path_of_base(text) } else { text.len() };

@@ -38,16 +38,16 @@ pub struct Slo {
     pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
-    /// The rate that each key is guaranteed, whatever the SLOs above decide.
+    /// The rate that each key is guaranteed, whatever the SLOs above this one decide.
     pub assured: Option<Assured>,
-    /// How the nodes of a cluster share the SLO, and whether its line says so.
+    /// How the nodes of a cluster share the SLO, and whether the SLO's line says so.
     pub sharing: Sharing,
     pub is_sharing_given: bool,
     /// The fields that distinguish clients, outermost first, for a law that shares the limit among clients.
     pub share: Vec<String>,
     /// The fields that name a page for `protect`. Page response times show whether requests queue in the application.
     pub page: Vec<String>,
-    /// None if the SLO counts requests. Otherwise the objective is in grains of work.
+    /// How the SLO counts work. None if it counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
     /// When the end of a request must be reported: never, unless the law or the unit needs it.
     pub ends: Ends,
@@ -59,7 +59,7 @@ const PAGE: &str = "page";
 /// The fields of a page that hold a path, of which only the first segment counts.
 pub(in crate::policy) const PATHS: [&str; 2] = [PAGE, "path"];
 
-/// The default field that `fair` shares by, and the default fields of `protect`.
+/// The default field by which `fair` shares, and the default fields for `protect`.
 const SHARE_DEFAULT: &str = "source";
 const SHARE_OF_PROTECT: &str = "network+source";
 const PAGE_DEFAULT: [&str; 2] = ["method", PAGE];
@@ -68,7 +68,7 @@ const PAGE_DEFAULT: [&str; 2] = ["method", PAGE];
 pub(in crate::policy) const SHARE_MAX: usize = 4;
 
 impl Slo {
-    /// Whether the SLO has no limit, and only counts. `protect` has no rate, but is a limit.
+    /// Whether the SLO has no limit and only counts requests. The `protect` law has no rate, but is a limit.
     pub fn is_unlimited(&self) -> bool {
         matches!(self.law, Law::Open(_))
     }
@@ -322,9 +322,9 @@ fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Opt
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Slos {
     pub(in crate::policy) sorted: Vec<Slo>,
-    /// The line number of each id, whether the line is valid or not.
+    /// The number of the line with each id, whether or not the line is valid.
     pub(in crate::policy) lines: BTreeMap<SloId, usize>,
-    /// Whether the file could not be read. If so, maps may name any id, so that only one problem is reported.
+    /// Whether `slo.map` could not be read. If so, maps may name any id, so that only one problem is reported.
     is_unread: bool,
 }
 
@@ -356,7 +356,7 @@ impl Slos {
         self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
-    /// Reports the line of the first SLO, by id, whose sketch and those of the SLOs before it take too much memory.
+    /// Reports the line of the first SLO, in order of id, at which all sketches together take too much memory.
     fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
         let mut bytes = 0;
         let over = self.sorted.iter().find(|slo| {
@@ -396,7 +396,7 @@ impl Slos {
         }
     }
 
-    /// The answer for an id in a map. A faulty SLO causes no other faults in the maps that name it.
+    /// The answer for an id in a map. A faulty SLO causes no additional faults in the maps that name it.
     pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, PolicyErrorKind> {
         match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
             Ok(place) => Ok(Answer::slo(place)),

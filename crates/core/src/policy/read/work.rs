@@ -7,9 +7,9 @@
 //! on arrival       the reservation is charged: fixed, the estimate of a quantile, or what the request announces
 //! at the end       the difference from the true cost is charged or given back, once
 //! ```
-//! Laws count whole grains: the finest grains that the law can count and with which the rate is at most
-//! 100,000 grains per second. At 10 MB/s, a grain is 100 bytes. A cost between two grains is rounded
-//! sometimes up and sometimes down, so that no client gains by rounding.
+//! Laws count in whole grains. Grains are as fine as the law can count with a rate of at most 100,000 grains
+//! per second: at 10 MB/s, a grain is 100 bytes. A cost between two grains is rounded sometimes up and
+//! sometimes down, so that no client gains from the rounding.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,10 +19,10 @@ use crate::base::{Amount, Ending, Period, Quantile, Rate, Unit, units::written};
 use crate::law::{Law, Objective, OptionError, Options, Scale};
 use crate::policy::PolicyErrorKind;
 
-/// The highest rate, in grains per second. The slot of a grain is then 10 µs, rounded to a nanosecond.
+/// The highest rate, in grains per second. At this rate, a grain's slot is 10 µs, rounded to a nanosecond.
 const GRAINS_PER_S: u64 = 100_000;
 
-/// The lease of an SLO whose line gives none. Almost no request lasts longer.
+/// The default lease of an SLO. Almost no request lasts longer.
 const LEASE_DEFAULT: Duration = Duration::from_secs(600);
 
 const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -30,10 +30,10 @@ const LEASE_MIN: Duration = Duration::from_millis(100);
 /// The longest lease. It must be shorter than 49 days, because tickets hold 32 bits of milliseconds.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// The quantile that is learned if the line names none, in percent.
+/// The default quantile to learn, in percent.
 const QUANTILE_DEFAULT: u8 = 90;
 
-/// Before the first cost is known, the largest reservation divided by this number is reserved.
+/// Until the first cost is known, a request reserves the largest reservation divided by this number.
 const UNKNOWN_PART: u32 = 20;
 
 /// The settings and estimates of an SLO that counts work instead of requests.
@@ -45,11 +45,11 @@ pub struct Work {
     reserve: Reserve,
     burst: Amount,
     rate: (Amount, Period),
-    /// The rate as the line gives it, such as `2s/s`.
+    /// The rate as written on the SLO's line, such as `2s/s`.
     rate_text: String,
-    /// The size of a grain, in millionths of a unit. It depends on the law.
+    /// The size of a grain, in millionths of a unit. The size depends on the law.
     grain: u64,
-    /// The largest reservation: a full bucket or an empty window always admits it.
+    /// The largest reservation, which a full bucket or an empty window always admits.
     reserve_max: u32,
     costs: Costs,
 }
@@ -58,7 +58,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
     Fixed(Amount),
-    /// The amount in the field `announced`, or the estimate if the field has no usable amount.
+    /// The amount in the `announced` field, or the estimate if this field has no usable amount.
     Announced,
     /// The estimate of this quantile, in percent.
     Learned(u8),
@@ -179,8 +179,8 @@ impl Reserve {
 }
 
 impl Work {
-    /// The grains to charge when a request arrives: at least 1, and no more than a full bucket or an empty window
-    /// admits. `own` is the estimate of the request's key.
+    /// The grains to charge when a request arrives: at least 1, and no more than a full bucket or an empty
+    /// window admits. `own` is the estimate for the request's key.
     pub fn reservation(&self, announced: Option<Amount>, own: Option<Quantile>) -> u32 {
         let announced = announced.filter(|_| self.reserve == Reserve::Announced);
         let grains = match (self.reserve, announced) {
@@ -204,7 +204,7 @@ impl Work {
     }
 
     /// The grains of a reported cost. None if the proxy has reported no measure in this unit. `turn` decides whether a
-    /// cost between two grains is rounded up or down: over consecutive turns, the mean is exact.
+    /// cost between two grains is rounded up or down, so that the mean over consecutive turns is exact.
     pub fn cost(&self, ending: &Ending, turn: u32) -> Option<u32> {
         let micros = self.unit.of(ending)?.micros();
         // The numbers of the van der Corput sequence are evenly spread between 0 and 1.
