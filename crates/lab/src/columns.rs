@@ -1,4 +1,4 @@
-//! The rows of a report as columns of text: each cell comes with its heading.
+//! The rows of a report as columns of text. Each cell comes with its column's heading.
 
 use slowlane_core::base::aligned;
 
@@ -12,12 +12,12 @@ pub(crate) fn or_none(value: Option<impl ToString>) -> String {
     value.map_or(NONE.to_owned(), |value| value.to_string())
 }
 
-/// A part of a whole in percent, with one decimal place.
+/// A part as a percentage of the whole, with one decimal place.
 pub(crate) fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1}", part * 100.0 / whole) } else { NONE.to_owned() }
 }
 
-/// The rows as text, below the headings of the first row. Columns in `words` hold words, and all other columns numbers.
+/// The rows as text, below the headings of the first row. Columns in `words` hold words; the others hold numbers.
 pub(crate) fn columns(rows: &[Vec<ReportCell>], words: &[&str]) -> String {
     let headings =
         rows.iter().take(1).map(|row| row.iter().map(|(heading, _)| (*heading).to_owned()).collect());

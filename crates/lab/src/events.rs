@@ -1,14 +1,14 @@
-//! A queue of events, the first of which determines the virtual time.
+//! A queue of events in virtual time: the first event determines the current time.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Events by time; simultaneous events in the order in which they were entered.
+/// Events by time. Simultaneous events are in the order in which they were entered.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
-    /// Events that were entered in order, as most are: they need no search.
+    /// Events that were entered in order of time, as most events are. These events need no search.
     in_order: VecDeque<(u64, E)>,
-    /// All other events, by time and number. None is later than the last event of `in_order`, and of two events at the
-    /// same time, the one in `in_order` was entered first.
+    /// All other events, by time and number. No such event is later than the last event of `in_order`; of two events at
+    /// the same time, the event in `in_order` was entered first.
     late: BTreeMap<(u64, u64), E>,
     /// The number of the next late event.
     next: u64,
@@ -33,7 +33,7 @@ impl<E> EventQueue<E> {
         self.in_order.len() + self.late.len()
     }
 
-    /// Takes the next event before a moment, and its time.
+    /// Takes the next event, with its time, if that time is before `end_ns`.
     pub(crate) fn next_before(&mut self, end_ns: u64) -> Option<(u64, E)> {
         let &(first_ns, _) = self.in_order.front()?;
         match self.late.first_entry().filter(|late| late.key().0 < first_ns) {

@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Target, Timestamp};
 
-/// The maximum number of blocks that operators can set, the same as on each node.
+/// The maximum number of blocks that operators can set. Each node has the same maximum.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The maximum number of blocked keys. The limit is separate, because clients can cause any number of such blocks.
+/// The maximum number of blocked keys. This limit is separate, because clients can cause any number of such blocks.
 const KEY_BLOCKS_MAX: usize = 20_000;
 
-/// A node that has missed more changes than this gets the whole list.
+/// A node that has missed more changes than this gets the whole list of blocks.
 const CHANGES_MAX: usize = 1_000;
 
 /// The longest time for which a block lasts.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// When a node restores a block, the block's end replaces the end in the list only if it is later by more than this,
-/// because messages take time.
+/// When a node restores a block, the block's end replaces the end in the list only if it is later by more than this
+/// time, because messages take time.
 const LATER: Duration = Duration::from_secs(1);
 
 /// The blocks that a node reports to the store, and the node's position in the store's list.
@@ -37,7 +37,7 @@ pub struct BlockChange {
     pub target: Target,
     /// The remaining time. None if the key or the fields are no longer blocked.
     pub rest: Option<Duration>,
-    /// Whether the node reports the block again, in case the store has lost it.
+    /// Whether the node reports the block again, in case the store has lost the block.
     pub is_restored: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct BlockNews {
     pub seq: u64,
     pub extent: Extent,
     pub list: Vec<(Target, Option<Duration>)>,
-    /// The positions of the node's changes for which there was no room. Other nodes do not learn of these changes.
+    /// The positions of the node's changes for which there was no room. Other nodes do not learn of such changes.
     pub refused: Vec<usize>,
 }
 
@@ -63,7 +63,7 @@ pub enum Extent {
     Lost,
 }
 
-/// The blocks of all nodes, with the last changes. Each node reads the changes that it has not seen yet.
+/// The blocks of all nodes, with the last changes. Each node reads the changes that it has not yet seen.
 #[derive(Debug)]
 pub struct BlockLog {
     /// Distinguishes this list from the list before a restart.
@@ -72,7 +72,7 @@ pub struct BlockLog {
     seq: u64,
     of_operators: Room,
     of_keys: Room,
-    /// The last changes, each with the end of its block, or `None` if the block was lifted.
+    /// The last changes, each with the end of its block, or with `None` if the block was lifted.
     changes: VecDeque<(Target, Option<Timestamp>)>,
 }
 
@@ -106,7 +106,7 @@ impl BlockLog {
         (if has_lost { Extent::Lost } else { Extent::All }, in_force.collect())
     }
 
-    /// Applies a change. Returns false if there is no room for it.
+    /// Applies a change. Returns false if there is no room for the change.
     fn change(&mut self, word: &BlockChange, now: Timestamp) -> bool {
         let room = match word.target {
             Target::Fields(_) => &mut self.of_operators,
@@ -142,7 +142,7 @@ impl Room {
         Room { ends: BTreeMap::new(), most }
     }
 
-    /// Sets or ends a block. Returns false if there is no room for another.
+    /// Sets or ends a block. Returns false if there is no room for another block.
     fn put(&mut self, target: &Target, ends: Option<Timestamp>, now: Timestamp) -> bool {
         match ends {
             None => {

@@ -1,15 +1,15 @@
 //! Bounds on the values that nodes and the store exchange. A value outside its bounds may come from an unauthenticated
-//! client, so it is refused.
+//! client, so the value is refused.
 
 use crate::cluster::{Answer, Arguments, CountReply, Grant, HOLES_MAX, Hint, LeaseMessage, Message, Wants};
 
-/// The largest number of requests or seconds: sums and products of such numbers stay finite and exact to a thousandth.
+/// The largest number of requests or seconds: sums and products stay finite, and exact to a thousandth.
 const MOST: f64 = 1e12;
 
-/// The maximum number of slots that a message may ask for: more than a node can hold requests of one key.
+/// The maximum number of slots for which a message may ask: more than the requests of one key that a node can hold.
 const WANT_MAX: u32 = 10_000;
 
-/// The shortest memory, window or lifetime of a record: with such divisors, quotients stay finite.
+/// The shortest memory, window or lifetime of a record: divided by such a time, numbers stay finite.
 const LEAST: f64 = 1e-3;
 
 fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
@@ -72,7 +72,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can use all numbers of the answer, and whether they fit the report that it answers.
+    /// Whether a node can use all numbers of the answer, and whether they fit the report that was answered.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(message)) => {

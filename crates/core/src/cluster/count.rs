@@ -1,4 +1,4 @@
-//! Windows whose requests all nodes count together: the count as of the store's last reply, and this node's own since.
+//! Windows whose requests all nodes count together: the count in the store's last reply, and this node's own since.
 //!
 //! ```text
 //! count     all nodes' requests of this window, as of the last reply       unsent: those of this node since then
@@ -20,8 +20,8 @@ use crate::cluster::{Exchange, Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;
 
 /// Above this part of the limit, messages are sent as soon as possible. The value was measured with 35 nodes, 6000/s,
-/// and a window of 1 s with a limit of 2000. With 0.5, 0.8 and no such threshold, the runs took 390, 200 and 170
-/// messages a second; with four fifths of the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
+/// and a window of 1 s with a limit of 2000. With 0.5, with 0.8 and without such a threshold, the runs took 390, 200
+/// and 170 messages a second; with four fifths of the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
 const NEAR: f64 = 0.8;
 
 /// The shortest time between two messages. In the same runs with 5, 10, 20 and 50 ms, the worst window was +2.2, +1.8,
@@ -44,8 +44,8 @@ pub struct CountView {
 pub struct CountMessage {
     /// The number of requests admitted since the last message.
     pub charge: f64,
-    /// The window as the node knows it, in case the store has lost it. None before the first reply, or if counts may be
-    /// taken back.
+    /// The window as the node knows it, in case the store has lost it. None before the first reply, or if the SLO's
+    /// counts may be taken back.
     pub restore: Option<CountReply>,
     pub limit: f64,
     pub window_s: f64,
@@ -59,7 +59,7 @@ pub struct CountReply {
     /// The counts of this window and the previous one.
     pub current: f64,
     pub before: f64,
-    /// The number of requests deducted from this window, because the previous one exceeded its limit.
+    /// The number of requests deducted from this window, because the previous window exceeded its limit.
     pub over: f64,
     /// The age of this window.
     pub age_s: f64,
@@ -78,7 +78,7 @@ impl CountView {
     /// Counts a request of this cost.
     ///
     /// # Errors
-    /// The window has no room for this request. If no other request comes, there is room after this time.
+    /// The window has no room for this request. There is room after this time if no other request comes.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
@@ -96,8 +96,8 @@ impl CountView {
         self.unsent -= cost;
     }
 
-    /// Adds `more` to the charge of an admitted request. A negative amount is applied only if the charge belongs to
-    /// this window.
+    /// Adds `more` to the charge of an admitted request. A negative amount applies only if the charge belongs to this
+    /// window.
     pub fn settle(&mut self, more: f64, due: Timestamp) {
         let is_earlier = self.began_s.is_some_and(|began_s| self.exchange.seconds(due) < began_s);
         self.unsent += if is_earlier { more.max(0.0) } else { more };
@@ -112,7 +112,7 @@ impl CountView {
     }
 
     /// How many requests of all nodes count against the limit, as far as this node knows, and the moment at which the
-    /// last of them stops counting.
+    /// last of these requests stops counting.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let (mut view, now_s) = (self.clone(), self.exchange.seconds(now));
         view.turn(plan, now_s);
@@ -138,7 +138,7 @@ impl CountView {
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
-        // Other nodes may have taken back charges since the last reply: these counts would add the charges again.
+        // Other nodes may have taken back charges since the last reply: restoring these counts would undo that.
         let began_s = self.began_s.filter(|_| !plan.is_work);
         let restore = began_s.map(|began_s| CountReply { age_s: now_s - began_s, ..self.counts });
         let &QuotaPlan { limit, window_s, .. } = plan;
@@ -151,7 +151,7 @@ impl CountView {
         message
     }
 
-    /// Notes that a message did not reach the store. Its requests stay unreported.
+    /// Notes that a message did not reach the store. The message's requests stay unreported.
     pub fn lost(&mut self, message: &CountMessage) {
         self.unsent += message.charge;
         self.counts.current = (self.counts.current - message.charge).max(0.0);
@@ -181,8 +181,8 @@ impl CountView {
         of_before + self.counts.current + self.unsent
     }
 
-    /// The time until there is room for a request that would fit into an empty window: calculated as `sliding-window`
-    /// does on one node, or the rest of a fixed window.
+    /// The time until there is room for a request that would fit into an empty window: as `sliding-window` calculates
+    /// it on one node, or the rest of a fixed window.
     fn wait_s(&self, plan: &QuotaPlan, cost: f64, now_s: f64) -> f64 {
         let window_s = plan.window_s;
         let Some(began_s) = self.began_s.filter(|_| plan.is_sliding) else {
@@ -224,12 +224,12 @@ impl CountReply {
     }
 }
 
-/// The amount that a window with this count and this deduction leaves to be deducted from the next window.
+/// The amount that this count and this deduction of a window leave to deduct from the next window.
 fn over(limit: f64, count: f64, over: f64) -> f64 {
     (count + over - limit).clamp(0.0, limit)
 }
 
-/// The record of a window in the store. Times are in seconds on the store's own clock.
+/// The record of a window in the store. Times are in seconds, on the store's own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CountRecord {
     number: f64,
@@ -237,7 +237,7 @@ pub struct CountRecord {
 }
 
 impl CountRecord {
-    /// Applies a message. The higher of two counts wins, so nodes restore counts that the store has lost.
+    /// Applies a message. The higher of two counts wins, so the nodes restore counts that the store has lost.
     pub fn merge(&mut self, message: &CountMessage, now_s: f64) -> CountReply {
         let &CountMessage { charge, restore, limit, window_s, .. } = message;
         let number = (now_s / window_s).floor();

@@ -16,7 +16,7 @@ pub(super) struct Exchange {
     pub(super) origin: Timestamp,
     /// The moment of the last message.
     pub(super) reported_s: f64,
-    /// The charge of the message in flight, if there is one.
+    /// The charge of the message in flight, if a message is in flight.
     pub(super) on_its_way: Option<f64>,
 }
 
@@ -35,8 +35,8 @@ impl Exchange {
     }
 
     /// The time until the next message, as a part of the period. Nodes in step would always report in the same order,
-    /// so the same nodes would always know least. The sub-microsecond digits of the last message's time are as good as
-    /// random.
+    /// so the same nodes would always know the least. The sub-microsecond digits of the last message's time are as good
+    /// as random.
     pub(super) fn spread(&self) -> f64 {
         let random = (self.reported_s * 1e6).fract();
         if random.is_finite() { 1.0 - SPREAD * random } else { 1.0 }

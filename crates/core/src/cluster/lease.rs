@@ -8,8 +8,8 @@
 //! the store     grants up to all of the quota that is left; when little is left, only a part of it
 //! ```
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", which grants tokens in advance. The
-//! first request of a node in a window is admitted on credit, if all such credits together are at most a fiftieth of
-//! the quota. The store reserves these credits.
+//! first request of a node in a window is admitted on credit if all such credits together are at most a fiftieth of the
+//! quota. The store reserves these credits.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::base::Timestamp;
 use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
-/// The memory of a key's demand: several times the usual period, so that a node's demand soon fades once it has no more
+/// The memory of a key's demand: several times the usual period, so that a node's demand fades soon after its last
 /// requests.
 const MEMORY_S: f64 = 1.0;
 
-/// The maximum total of all credits, as a part of the quota. The store reserves it, so this much may stay unused.
+/// The maximum total of all credits, as a part of the quota. The store reserves it, so it may stay unused.
 const CREDIT: f64 = 0.02;
 
 /// When less than this part of the quota is left, the store grants only a part of the rest, so that no node holds the
@@ -32,16 +32,16 @@ const CREDIT: f64 = 0.02;
 const SCARCE: f64 = 0.1;
 
 /// Below [`SCARCE`], the store grants at most this part of a node's share of the rest, or one request if that is more.
-/// So a round of messages from all nodes takes at most about half of the rest.
+/// A round of messages from all nodes thus takes at most about half of the rest.
 const SCARCE_PART: f64 = 0.5;
 
-/// A node that has no requests for this long returns its lease: by then, its demand has faded to a third.
+/// A node that has no requests for this long returns its lease: by then, the node's demand has faded to a third.
 const IDLE_S: f64 = 1.0;
 
-/// The shortest time between two messages: the interval at which the task that talks to the store checks for them.
+/// The shortest time between two messages: the interval at which the task that talks to the store checks for messages.
 const PAUSE_S: f64 = 0.005;
 
-/// The shortest time before a node asks again for a used-up quota, even if the configured period is shorter.
+/// The shortest time before a node asks for a used-up quota again, even if the configured period is shorter.
 const SPENT_PAUSE_S: f64 = 0.1;
 
 /// A node asks for more once it holds less than this part of the demand of a period and a round trip. The answer then
@@ -59,14 +59,14 @@ const FULL: f64 = 1.25;
 pub struct LeaseView {
     exchange: Exchange,
     hand: f64,
-    /// The earliest and the latest time at which the window may end, if the store has reported its end.
+    /// The earliest and the latest time at which the window may end, if the store has reported the window's end.
     ends_s: Option<f64>,
     credit_ends_s: f64,
     /// The number of requests admitted on credit in this window.
     credit: f64,
     /// Whether the store has reported that the quota is used up.
     is_spent: bool,
-    /// The quota that the store has granted to all nodes, as of the last reply.
+    /// The quota that the store had granted to all nodes as of the last reply.
     given: f64,
     demand: Decayed,
     asked: f64,
@@ -144,7 +144,7 @@ impl LeaseView {
         }
     }
 
-    /// The quota granted in the window, as of the last reply, less what this node still holds, and the window's end.
+    /// The quota granted in the window, as of the last reply, minus what this node still holds, and the window's end.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let now_s = self.exchange.seconds(now);
         let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
@@ -165,7 +165,7 @@ impl LeaseView {
             return false;
         }
         let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
-        // A used-up quota stays used up until the window ends, or another node returns a part of it.
+        // A used-up quota stays used up until the window ends, or until another node returns a part of the quota.
         let is_patient = self.is_spent && now_s - self.exchange.reported_s < plan.period_s.max(SPENT_PAUSE_S);
         is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
     }
@@ -197,7 +197,7 @@ impl LeaseView {
         message
     }
 
-    /// Notes that a message may not have reached the store. An amount that it returned stays returned, because the
+    /// Notes that a message may not have reached the store. Any quota that it returned stays returned, because the
     /// message may have arrived.
     pub fn lost(&mut self, message: &LeaseMessage) {
         self.asked += message.asked;
@@ -208,7 +208,7 @@ impl LeaseView {
     pub fn reply(&mut self, message: &LeaseMessage, reply: &LeaseReply, now: Timestamp) {
         self.turn(self.exchange.seconds(now));
         self.exchange.on_its_way = None;
-        // The earliest possible end of the window: no part of its quota is used after that.
+        // The earliest possible end of the window: no part of the window's quota is used after that.
         let ends_s = self.exchange.reported_s + reply.rest_s;
         if ends_s <= self.exchange.seconds(now) {
             return;
@@ -237,11 +237,11 @@ impl LeaseView {
         }
     }
 
-    /// The amount to fill a lease below [`LOW`] times the demand of a period and a round trip to [`FULL`] times, or 0.
+    /// What fills a lease below [`LOW`] times the demand of a period and a round trip up to [`FULL`] times, or 0.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s + plan.round_trip_s);
-        // A node with hardly any requests leases one or two.
+        // A node with hardly any requests leases one or two at a time.
         if self.hand < LOW * ahead + 1.0 { (FULL * ahead + 2.0 - self.hand).ceil().max(0.0) } else { 0.0 }
     }
 }
@@ -278,7 +278,7 @@ impl LeaseRecord {
         // An edit may have lowered the limit.
         self.given = self.given.min(limit);
         match age_s.map(|age_s| now_s - age_s) {
-            // The clocks of nodes differ slightly, but the next period begins at least half a period later.
+            // The clocks of nodes differ slightly, but the next period always begins at least half a period later.
             Some(start_s) if self.given == 0.0 || start_s > self.begun_s + window_s / 2.0 => {
                 (self.begun_s, self.given) = (start_s, 0.0);
             }

@@ -5,7 +5,7 @@
 //! start = max(paid_at, now - max(burst * slot of the law, slot))
 //! start + cost * slot > now: the key has to be shared;  else paid_at = start + cost * slot
 //! ```
-//! Most keys of a large table are hardly used. Such keys are not reported, and take no memory besides their rows.
+//! Most keys of a large table are hardly used. Such keys are not reported and take no memory besides their rows.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::table::Entry;
 pub(super) struct LocalBudget {
     slot_ns: u64,
     room_ns: u64,
-    /// The time after which the law itself has forgotten all requests.
+    /// The time after which even the law has forgotten all requests.
     burst_ns: u64,
 }
 
@@ -35,7 +35,7 @@ impl LocalBudget {
         Some(LocalBudget { slot_ns, room_ns: slot_ns.max(burst_ns), burst_ns })
     }
 
-    /// Charges this many requests without reporting them, or takes them back if the number is negative. If there is no
+    /// Charges this many requests without reporting them or, if the number is negative, takes them back. If there is no
     /// room, changes nothing and returns false.
     pub(super) fn charge(&self, entry: &mut Entry, requests: f64, now: Timestamp) -> bool {
         let ns = (requests.abs() * self.slot_ns as f64) as u64;
@@ -48,7 +48,7 @@ impl LocalBudget {
         has_room
     }
 
-    /// The number of unreported requests that still count: a bucket that is full again has forgotten all requests.
+    /// The number of unreported requests that still count. A bucket that is full again has forgotten all requests.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         if entry.state.wide().saturating_add(self.burst_ns) < now.as_nanos() {
             return 0.0;

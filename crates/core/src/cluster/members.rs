@@ -1,4 +1,4 @@
-//! The nodes of a cluster: how they announce themselves, and the store's list of them.
+//! The nodes of a cluster: how they announce themselves, and how the store lists them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::cluster::Hint;
 pub struct Member {
     /// The node's name, chosen by its operator.
     pub name: String,
-    /// Identifies the run of the process: no two runs have the same value.
+    /// Identifies the run of the process: no two runs have the same number.
     pub run: String,
     pub version: String,
     /// A hash of the SLOs that the node shares.
@@ -26,17 +26,17 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Node,
-    /// The token server's own node. Its key secret counts only until another node reports one, because a token server
+    /// The token server's own node. Its key secret counts only until another node reports a key secret: a token server
     /// that has just started, or a standby, knows none of the keys that the nodes count.
     Own,
     /// A node without requests under shared SLOs, which takes no share of the rate.
     Onlooker,
 }
 
-/// How long a node counts as present without a heartbeat: of one heartbeat per second, three may be lost.
+/// How long a node counts as present without a heartbeat. A heartbeat is sent each second; three may be lost.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 
-/// How long the key secret outlives the last node: if all nodes are stopped overnight, they find it again.
+/// How long the key secret outlives the last node, so that nodes find it again after all were stopped overnight.
 pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
 /// The maximum length of a string in a node's report about itself.
@@ -95,8 +95,8 @@ const NODES_MAX: usize = 1_000;
 /// The maximum number of crowded keys: as many as ten full heartbeats report.
 const CROWDED_MAX: usize = 10_000;
 
-/// A key counts as crowded for this long after a node has reported it. Nodes report it once a second, and one report
-/// may be lost.
+/// A key counts as crowded for this long after a node has reported it. Nodes report crowded keys once a second, and one
+/// report may be lost.
 const CROWDED: Duration = Duration::from_secs(2);
 
 /// The nodes that are present, and their common state.

@@ -7,7 +7,7 @@
 //!              computes this node's share of a rate), CountView or LeaseView
 //! LocalView ─▶ Arguments ─▶ the store's record ─▶ Answer ─▶ LocalView   every period; no request waits for it
 //! ```
-//! In the mode `rate`, the store keeps one theoretical arrival time (TAT) for each key, and all nodes charge it in
+//! In the `rate` mode, the store keeps one theoretical arrival time (TAT) for each key, and all nodes charge it in
 //! arrears. Between two replies, a node advances its view of the TAT by the requests that the other nodes are expected
 //! to admit. The code takes and returns values: it has no clock, no socket and no random numbers.
 

@@ -17,14 +17,14 @@ use crate::cluster::{
 use crate::law::{Admission, Arrival, Judgement, Used};
 use crate::table::{BoundedMap, Entry, Expiring};
 
-/// The maximum number of crowded keys that a heartbeat names. Any more are left out.
+/// The maximum number of crowded keys that a heartbeat names. Any other crowded keys are left out.
 const CROWDED_MAX: usize = 1_000;
 
-/// The phase of a node is a multiple of this ratio, modulo 1. Such multiples are evenly spread, whatever their number.
+/// The phase of a node is a multiple of this ratio, modulo 1. Such multiples are evenly spread, however many there are.
 const GOLDEN_RATIO: f64 = 0.618_034;
 
-/// A view used within this time is not evicted: its requests may not be reported yet, because a node takes up to a
-/// second to report a key.
+/// A view used within this time is not evicted: its requests may not have been reported yet, because a node takes up to
+/// a second to report a key.
 const IN_USE: Duration = Duration::from_secs(1);
 
 /// A view without requests is kept for its window, or for its burst and its longest delay, plus this time: twice the
@@ -38,15 +38,15 @@ pub struct Cluster {
     nodes: AtomicU32,
     /// The place of this node among all nodes, from 0.
     place: AtomicU32,
-    /// Identifies the run of this process: no two runs have the same value.
+    /// Identifies the run of this process: no two runs have the same number.
     run: AtomicU64,
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
     is_used: AtomicBool,
-    /// This node's views of shared keys. Bounded: if there is no room for another key, an idle view is dropped. A
-    /// decision locks one shard of the map at a time, and so does the task that talks to the store.
+    /// This node's views of shared keys. The number is bounded: if there is no room for another key, an idle view is
+    /// dropped. A decision locks one shard of the map at a time, and so does the task that talks to the store.
     views: BoundedMap<Kept>,
-    /// The keys about which there is something to report, now or later.
+    /// The keys about which there is something to report, either now or later.
     to_tell: Mutex<Vec<Key>>,
     /// The state of crowded keys, as of the last heartbeat.
     hints: ArcSwap<HashMap<Key, Hint>>,
@@ -63,7 +63,7 @@ struct Kept {
 }
 
 impl Expiring for Kept {
-    /// Whether everything is reported and the law has forgotten the key.
+    /// Whether everything has been reported and the law has forgotten the key.
     fn is_over(&self, now: Timestamp) -> bool {
         self.local_view.is_settled(now)
             && now.since(self.used) > self.local_view.share().memory().saturating_add(IDLE)
@@ -119,12 +119,12 @@ impl Cluster {
         self.place.store(place, Relaxed);
     }
 
-    /// Sets the number of this process's run. Only 48 of its bits are used, because the store's scripts keep no more.
+    /// Sets the number of this process's run, of which only 48 bits are used, because the store's scripts keep no more.
     pub fn set_run(&self, run: u64) {
         self.run.store(run & 0xFFFF_FFFF_FFFF, Relaxed);
     }
 
-    /// Judges a request under a shared SLO, and writes the result to its entry and its key's state. None if there is no
+    /// Judges a request under a shared SLO, and writes the result to the entry and the key's state. None if there is no
     /// room for the key, or if the store is silent and the mode is `count`.
     pub fn judge(
         &self,
@@ -136,8 +136,8 @@ impl Cluster {
         self.judge_or_foresee(key, share, entry, arrival, true)
     }
 
-    /// The judgement that [`judge`](Cluster::judge) would give. Like `judge`, this writes to the entry, but nowhere
-    /// else.
+    /// The judgement that [`judge`](Cluster::judge) would give. Like `judge`, this method writes to the entry, but
+    /// nowhere else.
     pub fn foresee(
         &self,
         key: Key,
@@ -173,7 +173,7 @@ impl Cluster {
         let judgement = if is_within_budget {
             Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported().ceil()).max(0.0) as u32)
         } else {
-            // Without the store, the counts of the other nodes are unknown.
+            // While the store is silent, the counts of the other nodes are unknown.
             if self.is_silent() && matches!(share, Share::Count(_)) {
                 return None;
             }
@@ -237,12 +237,12 @@ impl Cluster {
     }
 
     /// Whether every request is refused because the store is silent, even for hardly used keys. A lease already belongs
-    /// to this node, so it stays usable.
+    /// to this node, so the lease stays usable.
     pub fn is_closed(&self, share: &Share<'_>) -> bool {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
     }
 
-    /// The law's formula with the numbers of a request. None if the key is shared and the node has no state for it.
+    /// The law's formula with the numbers of a request. None if the key is shared and this node has no state for it.
     pub fn explain(&self, key: Key, share: &Share<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
         if self.is_closed(share) {
             return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
@@ -257,17 +257,17 @@ impl Cluster {
         Some(self.copy(key, share)?.explain(&self.situation(arrival.now), arrival.cost))
     }
 
-    /// How much of the shared quota all nodes have used. None if the key has no state here, or the mode is `rate`.
+    /// How much of the shared quota all nodes have used. None without a state for the key, or in the `rate` mode.
     pub fn used(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Used> {
         self.copy(key, share)?.used(&self.situation(now))
     }
 
-    /// How long the row of a key must be kept.
+    /// How long the table must keep the row of a key.
     pub fn memory(&self, share: &Share<'_>) -> Duration {
         LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
-    /// Charges a request that passes although refused. Returns false if [`judge`](Cluster::judge) returns `None`.
+    /// Charges a request that passes though refused. Returns false if [`judge`](Cluster::judge) returns `None`.
     pub fn add_debt(&self, key: Key, share: &Share<'_>, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
@@ -279,7 +279,7 @@ impl Cluster {
         true
     }
 
-    /// The theoretical arrival time of a shared key in this node's view. None if there is no view in the mode `rate`.
+    /// The theoretical arrival time of a shared key in this node's view. None if there is no view in the `rate` mode.
     pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
         let LocalView::Rate((gcra, view)) = self.copy(key, share)? else { return None };
         let plan = self.situation(now).plan(&gcra);
@@ -287,10 +287,10 @@ impl Cluster {
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
 
-    /// Takes back a request whose client disconnected before its turn.
+    /// Takes back the charge for a request whose client disconnected before its turn.
     ///
-    /// `turn` is the request's number in the queue, or 0 if it was not held. A request with an unknown number has
-    /// passed already, or belongs to another process.
+    /// `turn` is the request's number in the queue, or 0 if the request was not held. A request with an unknown number
+    /// has passed already, or belongs to another process.
     pub fn take_back(&self, key: Key, cost: u32, turn: u64, now: Timestamp) {
         match turn {
             0 => drop(self.with_known(key, |known| known.take_back(&self.situation(now), cost.into()))),
@@ -298,7 +298,7 @@ impl Cluster {
         }
     }
 
-    /// Passes a key's state to `judge`, creating the state with `begin` if needed. None if there is no room.
+    /// Passes a key's state to `judge`, and first creates the state with `begin` if needed. None if there is no room.
     fn with<R>(
         &self,
         key: Key,
@@ -323,7 +323,7 @@ impl Cluster {
         Some(judge(&mut kept.local_view))
     }
 
-    /// Passes a key's state to `read`, if there is any.
+    /// Passes a key's state to `read`, if the key has any.
     fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut LocalView) -> R) -> Option<R> {
         self.views.at(key).get().map(|kept| read(&mut kept.local_view))
     }
@@ -346,7 +346,7 @@ impl Cluster {
         self.to_tell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds `more`, which may be negative, to the charge of a judged request. A hardly used key becomes a shared one if
+    /// Adds `more`, which may be negative, to the charge of a judged request. A hardly used key becomes a shared key if
     /// its local budget has no room. Returns false if the node judges the key alone.
     pub fn settle(
         &self,
@@ -388,7 +388,7 @@ impl Cluster {
         self.round_trip_us.store(u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// The key updates that are due now. A key stays listed until everything about it is reported.
+    /// The key updates that are due now. A key stays listed until everything about it has been reported.
     pub fn collect(&self, now: Timestamp, updates_max: usize) -> Vec<KeyUpdate> {
         let situation = self.situation(now);
         let (mut listed, mut updates) = (mem::take(&mut *self.to_tell()), Vec::new());
@@ -410,7 +410,7 @@ impl Cluster {
         updates
     }
 
-    /// Drops views that are fully reported and have had no requests for a long time.
+    /// Drops views that have been fully reported and have had no requests for a long time.
     pub fn sweep(&self, now: Timestamp) {
         self.views.sweep(now);
     }
@@ -440,7 +440,7 @@ impl Cluster {
         self.views.taken()
     }
 
-    /// The number of requests since startup whose key found no room for a view.
+    /// The number of requests since startup that found no room for a view of their key.
     pub fn refused(&self) -> u64 {
         self.views.refused()
     }
@@ -451,7 +451,7 @@ impl Cluster {
         0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
     }
 
-    /// Shares the key of a row from the key's next request on, however few requests this node receives for it.
+    /// Makes the nodes share a row's key from its next request on, however few requests this node receives for the key.
     pub fn share(entry: &mut Entry) {
         local_budget::mark(entry);
     }

@@ -10,14 +10,14 @@ use crate::law::Gcra;
 /// The settings of a cluster that are the same for all of its SLOs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How often a node talks to the store about a key.
+    /// How often a node exchanges messages with the store about a key.
     pub period: Duration,
     /// The store counts as silent after this long without an answer.
     pub silent_after: Duration,
     pub on_silence: OnSilence,
     /// The maximum number of keys that a node shares at a time.
     pub keys_max: usize,
-    /// The number of nodes to assume until the store has reported the real number.
+    /// The number of nodes to assume until the store has reported the actual number.
     pub nodes: u32,
 }
 
@@ -37,11 +37,11 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSilence {
-    /// The node admits its recent share of the rate, or an equal share if it has had no reply.
+    /// The node admits its recent share of the rate or, if it has had no reply, an equal share.
     Share,
     /// The node admits the full rate.
     Open,
-    /// The node refuses every request under a shared SLO, except what its lease covers.
+    /// The node refuses every request under a shared SLO, except requests that its lease covers.
     Closed,
 }
 
@@ -59,11 +59,11 @@ impl OnSilence {
 /// The numbers of a shared SLO, and of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// The rate of all nodes together, in requests per second.
+    /// The rate of all nodes together in requests per second.
     pub rate_per_s: f64,
     /// The burst of all nodes together, in requests.
     pub burst: f64,
-    /// The longest delay. Zero if the law refuses requests instead of delaying them.
+    /// The longest delay, or zero if the law refuses requests instead of delaying them.
     pub max_delay: Duration,
     /// How often a node talks to the store.
     pub period: Duration,
@@ -81,13 +81,13 @@ pub struct Plan {
     pub is_work: bool,
 }
 
-/// The band below the longest delay in which nodes divide the rate in proportion to their demand. It is twice the usual
-/// period, so that each node gets a reply while the TAT is in the band. In the runs of `view`, with 0.05, 0.2 and 0.8 s
-/// at 50 ms, a law that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each second is
-/// +26, +22 and +26 %.
+/// The band below the longest delay in which nodes divide the rate in proportion to their demand. The band is twice the
+/// usual period, so that each node gets a reply while the TAT is in the band. In the runs of `view`, with 0.05, 0.2 and
+/// 0.8 s at 50 ms, a law that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each second
+/// is +26, +22 and +26 %.
 pub(super) const BAND_S: f64 = 0.2;
 
-/// The memory of a demand in requests, and its minimum in seconds: see [`Plan::memory_s`].
+/// The memory of a demand in requests, and the shortest memory in seconds: see [`Plan::memory_s`].
 const MEMORY_REQUESTS: f64 = 200.0;
 const MEMORY_MIN_S: f64 = 0.25;
 
@@ -97,21 +97,21 @@ pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
 /// The part of the rate that all nodes together may use unreported. The other half remains for reported requests; if
 /// their demand exceeds it, the key counts as *crowded*. Runs at 50/s with 0, 1/4 and 1/2 have the same errors; of 480
-/// requests at 8/s, 0, 20 and 64 are never reported.
+/// requests at 8/s, 0, 20 and 64 are never reported to the store.
 pub(super) const UNREPORTED: f64 = 0.5;
 
 /// Nodes ask for slots if the rate allows fewer than this many requests for each node and period. With three nodes and
-/// 5 requests in a period, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without
+/// 5 requests in each period, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without
 /// slots, and +0 % with them.
 const TICKETS_MAX: f64 = 2.0;
 
 impl Plan {
-    /// How far a TAT may exceed its cap, because nodes charge in arrears. This is twice the usual longest delay: once
-    /// for the charges that the store knows, and once for the charges that it learns of late.
+    /// How far a TAT may exceed its cap, because nodes charge in arrears. The excess is twice the usual longest delay:
+    /// once for the charges that the store knows, and once for the charges that it learns of late.
     pub const AHEAD_MAX_S: f64 = 10.0;
 
-    /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten. After six
-    /// times the longest memory, one four-hundredth of the demand is left.
+    /// How long the record of a key outlives its burst and its longest delay: until the key's demand is forgotten.
+    /// After six times the longest memory, one four-hundredth of the demand is left.
     pub const KEPT_S: f64 = 30.0;
 
     /// The plan of a law that this many nodes share.
@@ -147,16 +147,16 @@ impl Plan {
         if self.refuses() { BAND_S } else { self.max_delay.as_secs_f64() }
     }
 
-    /// Whether a node asks the store for a slot for each request that it holds. At a higher rate, its other messages
-    /// are frequent enough.
+    /// Whether a node asks the store for a slot for each request that it holds. At a higher rate, the node's other
+    /// messages are frequent enough.
     pub(super) fn has_tickets(&self) -> bool {
         self.nodes > 1
             && !self.refuses()
             && self.rate_per_s * self.period_s() < TICKETS_MAX * f64::from(self.nodes)
     }
 
-    /// Whether a node that admits this many requests per second admits at least one in each period: its estimates are
-    /// then good enough.
+    /// Whether a node that admits this many requests per second admits at least one in each period, so that its
+    /// estimates are good enough.
     pub(super) fn is_frequent(&self, admitted_per_s: f64) -> bool {
         admitted_per_s * self.period_s() >= 1.0
     }
@@ -175,7 +175,7 @@ impl Plan {
     ///
     /// In the runs of `view`, with 50, 200 and 400 requests, the errors at 50/s are 0.4, 0.1 and 0.2 %. With a least
     /// memory of 0.1, 0.25 and 1 s, the worst second of steady loads is +2.9, +1.1 and +1.0 %; for a load that moves
-    /// each second, at 50 ms, it is +23, +22 and +31 %.
+    /// each second, at 50 ms, the worst second is +23, +22 and +31 %.
     pub fn memory_s(&self) -> f64 {
         (MEMORY_REQUESTS / self.rate_per_s).clamp(MEMORY_MIN_S, SLOW_MEMORY_S)
     }
@@ -199,9 +199,9 @@ pub struct QuotaPlan {
     pub period_s: f64,
     pub round_trip_s: f64,
     pub nodes: u32,
-    /// Whether the previous window also counts, in proportion to the part of it that is left.
+    /// Whether the previous window also counts, in proportion to the part that is left of it.
     pub is_sliding: bool,
-    /// If set, windows are the periods of this calendar, and `window_s` is the length of the longest.
+    /// If set, windows are the periods of this calendar, and `window_s` is the length of the longest period.
     pub calendar: Option<Calendar>,
     /// Whether counts may be taken back. If so, the highest known count is not always the latest.
     pub is_work: bool,

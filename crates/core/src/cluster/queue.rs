@@ -20,39 +20,39 @@ use crate::cluster::{Grant, HOLES_MAX, Message, Plan, Wants};
 /// The maximum number of requests of one key that a node holds.
 const WAITING_MAX: usize = 1_024;
 
-/// A request whose turn was this long ago, and which its proxy has not reported, counts as passed: a proxy that gets no
+/// A request whose turn came this long ago, but whose proxy has not reported it, counts as passed: a proxy that gets no
 /// answer in time lets the request pass.
 const OVERDUE_S: f64 = 1.0;
 
 /// The requests of a key that a node holds. Times are in seconds since `origin`. Requests that still wait when the
-/// queue is dropped, as after an edit of the SLO's mode, pass at the turns that they had.
+/// queue is dropped (as after an edit of the SLO's mode) pass when their turns come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
-    /// The number of slots, always the youngest ones, that the node took from its own share while the store was silent,
-    /// and has not yet charged.
+    /// The number of slots that the node took from its own share while the store was silent, and has not charged yet.
+    /// These are always the youngest slots.
     pub(super) own: usize,
     /// The number of slots that the message in flight asks for.
     asked: usize,
     /// The number of requests that passed while the message in flight asked for their slots.
     late: usize,
     back: Vec<f64>,
-    /// Requests that were refused lately: the proxy may not have asked for their turns yet.
+    /// Requests that were recently refused: the proxy may not have asked for their turns yet.
     refused: VecDeque<Waiting>,
-    /// The number of slots that are returned as a lower charge, because there was no room to return them one by one.
+    /// The number of slots returned as a lower charge, because there was no room to return each slot separately.
     refund: f64,
     last: u64,
     /// When the next message is due. Infinite if no message is due before the next change.
     pub(super) due_s: f64,
-    /// The part of the TAT for requests that other nodes are expected to have made since the store's last reply.
+    /// The part of the TAT for the requests that other nodes are expected to have made since the last reply.
     pub(super) ahead_s: f64,
     /// When a request last passed.
     pub(super) passed_s: f64,
     /// Whether the store was silent at the last request.
     pub(super) is_alone: bool,
-    /// A message whose answer was lost. It is sent again, because the store may have applied it.
+    /// A message whose answer was lost. The message is sent again, because the store may have applied it.
     pub(super) repeat: Option<Message>,
 }
 
@@ -78,7 +78,7 @@ impl Queue {
         self.waiting.len() >= WAITING_MAX
     }
 
-    /// The number of requests for which no message has asked for a slot yet: the youngest ones.
+    /// The number of requests for which no message has asked for a slot yet: the youngest requests.
     fn want(&self) -> usize {
         self.waiting.len().saturating_sub(self.slots.len() + self.asked - self.late)
     }
@@ -94,13 +94,13 @@ impl Queue {
         self.want() > 0 || !self.back.is_empty() || self.repeat.is_some()
     }
 
-    /// Holds a request, with `due_s` as the estimate of its turn. Returns its number.
+    /// Holds a request, with `due_s` as the estimate of its turn. Returns the number of the request.
     pub(super) fn hold(&mut self, due_s: f64, now_s: f64) -> u64 {
         let arrived = self.at(now_s).as_nanos();
         self.last = arrived.max(self.last + 1);
         let before = self.waiting.back();
         let due_s = due_s.max(before.map_or(0.0, |before| before.due_s));
-        // Only the new request gets a turn: the other requests keep theirs.
+        // Only the new request gets a turn: the other requests keep their turns.
         let slot_s = self.slots.get(self.waiting.len()).copied().unwrap_or(due_s);
         let before = before.and_then(|before| before.turn.due());
         let turn = self.at(slot_s).max(before.unwrap_or(self.origin));
@@ -109,14 +109,14 @@ impl Queue {
         self.last
     }
 
-    /// Holds a request until a slot of this node's own share. Returns its number.
+    /// Holds a request until a slot of this node's own share. Returns the number of the request.
     pub(super) fn hold_own(&mut self, slot_s: f64, now_s: f64) -> u64 {
         self.take_own(slot_s);
         self.hold(slot_s, now_s)
     }
 
-    /// Lets requests without a slot pass at their estimates, because the store has fallen silent. Returns the last
-    /// slot, or, if there is none, the time at which a request last passed.
+    /// Lets requests without a slot pass at their estimates, because the store has fallen silent. Returns the last slot
+    /// or, if there are no slots, the time at which a request last passed.
     pub(super) fn fall_silent(&mut self) -> f64 {
         let estimates: Vec<f64> =
             self.waiting.iter().skip(self.slots.len()).map(|waiting| waiting.due_s).collect();
@@ -149,7 +149,7 @@ impl Queue {
         Some(if has_slot || is_late { 0.0 } else { 1.0 })
     }
 
-    /// Removes a request whose client has disconnected; the requests behind it move up. Returns false if it is unknown.
+    /// Removes a request whose client has disconnected; later requests move up. Returns false for an unknown request.
     pub(super) fn leave(&mut self, number: u64) -> bool {
         let Some(place) = self.waiting.iter().position(|waiting| waiting.number == number) else {
             return false;
@@ -162,7 +162,7 @@ impl Queue {
         true
     }
 
-    /// Drops requests whose turn was long ago. Returns how many of them no slot pays for.
+    /// Drops requests whose turn was long ago. Returns how many of these requests no slot pays for.
     pub(super) fn drop_overdue(&mut self, now_s: f64) -> f64 {
         self.refused.retain(|refused| refused.due_s > now_s - OVERDUE_S);
         let mut unpaid = 0.0;
@@ -176,7 +176,7 @@ impl Queue {
         unpaid
     }
 
-    /// The slots that the next message asks for, and those that it returns. The message then counts as in flight.
+    /// The slots that the next message asks for, and the slots that it returns. The message then counts as in flight.
     pub(super) fn ask(&mut self, number: u64, half_trip_s: f64, now_s: f64) -> Wants {
         let want = self.want();
         let first = self.waiting.len() - want;
@@ -282,7 +282,7 @@ impl Queue {
         mem::take(&mut self.refund)
     }
 
-    /// Moves each turn to its slot, or to its estimate. No request passes before an older one.
+    /// Moves each turn to its slot, or to its estimate. No request passes before an older request.
     fn assign(&mut self) {
         let (mut at_s, origin) = (0.0_f64, self.origin);
         for (place, waiting) in self.waiting.iter().enumerate() {
@@ -300,7 +300,7 @@ impl Queue {
     }
 }
 
-/// The moment this many seconds after `origin`, or `origin` itself if the number is negative or not finite.
+/// The moment this many seconds after `origin`, or `origin` itself if the number of seconds is negative or not finite.
 fn moment(origin: Timestamp, seconds: f64) -> Timestamp {
     origin + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }

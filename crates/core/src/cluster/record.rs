@@ -1,4 +1,4 @@
-//! The store's record of a key, and the messages between nodes and store about it.
+//! The store's record of a key, and the messages about it between the nodes and the store.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::Timestamp;
 use crate::cluster::{Plan, SLOW_MEMORY_S, UNREPORTED};
 
-/// A sum that decays to e^(-t/memory) of itself in a time t. Divided by its memory, it is a rate.
+/// A sum that decays to e^(-t/memory) of itself in a time t. Divided by its memory, the sum is a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Decayed {
     sum: f64,
@@ -25,7 +25,7 @@ impl Decayed {
     }
 
     pub(super) fn sum(&self, now_s: f64, memory_s: f64) -> f64 {
-        // A request reads the sum to which it was just added.
+        // A request that was just added reads the sum that includes it.
         if now_s <= self.at_s { self.sum } else { self.sum * (-(now_s - self.at_s) / memory_s).exp() }
     }
 }
@@ -33,30 +33,30 @@ impl Decayed {
 /// A node's report about a key, with the numbers of its SLO.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The number of requests admitted since the last message or, with `returns`, promised and not yet admitted.
+    /// The number of requests admitted since the last message or, with `returns`, promised but not yet admitted.
     pub charge: f64,
     /// The number of requests received since the last message.
     pub asked: f64,
     /// The number of requests received lately, but no more than a decaying sum over the last seconds still contains.
     pub asked_lately: f64,
-    /// The last known TAT minus now. None before the first reply, or, without `returns`, if charges may be taken back.
+    /// The last known TAT minus now. None before the first reply or, without `returns`, if charges may be taken back.
     pub restore_s: Option<f64>,
-    /// The age of the record, as last known to the node.
+    /// The age of the record, as last known to this node.
     pub known_age_s: f64,
     /// Whether the store was silent until now. If so, the charge is the number of requests that the node promised in
-    /// the meantime and has not yet admitted.
+    /// the meantime but has not yet admitted.
     pub returns: bool,
     /// The time in which the rate allows one request.
     pub slot_s: f64,
     /// The time in which the rate allows a full burst.
     pub burst_s: f64,
-    /// How far ahead of now the TAT may lie, apart from the charges in arrears.
+    /// How far ahead of the current time the TAT may lie, apart from the charges in arrears.
     pub cap_s: f64,
     /// The memory of the demand.
     pub memory_s: f64,
     /// The lifetime of the record.
     pub kept_s: f64,
-    /// The slots wanted for held requests. None if the node holds none.
+    /// The slots that the node wants for held requests. None if the node holds no requests.
     pub wants: Option<Wants>,
     /// The node's own demand, which it needs when the reply comes.
     #[serde(skip)]
@@ -66,16 +66,16 @@ pub struct Message {
 /// Slots that a node wants for the requests that it holds, and slots that it returns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wants {
-    /// The run of the node, and the number of the message: a message that arrives twice is applied once.
+    /// The run of the node, and the number of the message: a message that arrives twice is applied only once.
     pub run: u64,
     pub number: u64,
     /// The number of slots wanted.
     pub want: u32,
     /// How long the oldest of these requests has waited.
     pub waited_s: f64,
-    /// Half the round trip between node and store: a slot sooner than this would come too late.
+    /// Half the round trip between the node and the store: a slot that is due sooner would come too late.
     pub half_trip_s: f64,
-    /// Slots that no request needs any more, as times from the arrival of the message.
+    /// Slots that no request needs any more, as times after the arrival of the message.
     pub back: Vec<f64>,
 }
 
@@ -103,8 +103,7 @@ impl Message {
 pub struct Reply {
     /// The TAT minus the store's current time, including the charge of the message.
     pub ahead_s: f64,
-    /// The demand of all nodes: two decayed sums, one with the memory of the plan and one with a memory of some
-    /// seconds.
+    /// The demand of all nodes: two decayed sums, one with the plan's memory and one with a memory of a few seconds.
     pub demand: f64,
     pub slow_demand: f64,
     /// The age of the record.
@@ -119,14 +118,14 @@ pub struct Grant {
     /// Slots that nodes had returned, in ascending order.
     #[serde(default)]
     pub holes: Vec<f64>,
-    /// The first of the other slots, and their number. Each slot is the time of one request later than the slot before.
+    /// The first of the other slots, and their number. Each slot is one request's time later than the slot before it.
     pub first_s: f64,
     pub count: u32,
     /// The number of requests for which there is no slot within the longest delay.
     pub refused: u32,
 }
 
-/// The state of a crowded key in the store: the content of a reply, for a node that has not sent a message about the
+/// The state of a crowded key in the store: the content of a reply, but for a node that has sent no message about the
 /// key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hint {
@@ -146,14 +145,14 @@ pub struct Hint {
 }
 
 impl Message {
-    /// The same message without its effects, which the store has already applied.
+    /// The same message, but without the effects that the store has already applied.
     pub(super) fn repeated(&self) -> Message {
         Message { charge: 0.0, asked: 0.0, asked_lately: 0.0, wants: None, ..*self }
     }
 }
 
 impl Grant {
-    /// The same grant, relative to a time this much later.
+    /// The same grant, but relative to a time this much later.
     pub(super) fn later(&self, later_s: f64) -> Grant {
         let holes = self.holes.iter().map(|hole_s| hole_s - later_s).collect();
         Grant { holes, first_s: self.first_s - later_s, ..*self }
@@ -161,7 +160,7 @@ impl Grant {
 }
 
 impl Hint {
-    /// The reply that the store would give now, if no message had come since.
+    /// The reply that the store would give now if no message had come since the hint.
     pub(super) fn reply(&self, plan: &Plan, now: Timestamp) -> Reply {
         let later_s = now.since(self.at).as_secs_f64();
         let decayed = |sum, memory_s| Decayed::new(sum, 0.0).sum(self.since_s + later_s, memory_s);
@@ -198,18 +197,18 @@ pub struct Record {
     /// The TAT from before the birth of this record, as the nodes still know it, and the charges since the birth.
     before_s: f64,
     since_s: f64,
-    /// When the first node came back from the last silence, and the debts of all nodes that have come back from it.
+    /// When the first node came back from the last silence, and the debts of all nodes that have come back since.
     returned_s: f64,
     debts_s: f64,
     /// Returned slots, in ascending order.
     holes: Vec<f64>,
 }
 
-/// A record of this age or less may replace one that the store has lost. While a key is in debt, each node sends at
-/// least one message per second, so within two seconds all nodes have restored their state.
+/// A record of this age or less may replace a record that the store has lost. While a key is in debt, each node sends
+/// at least one message per second, so within two seconds all nodes have restored their state.
 pub(super) const YOUNG_S: f64 = 2.0;
 
-/// Nodes that come back within this time of each other come back from the same silence: they pause for at most 250 ms
+/// Nodes that come back within this time of each other come back from the same silence: nodes pause for at most 250 ms
 /// before they connect, and give up an attempt after two seconds.
 const RETURN_S: f64 = 2.0;
 
@@ -217,8 +216,8 @@ const RETURN_S: f64 = 2.0;
 /// lost. A slow answer causes a smaller difference: at most the half second after which the store counts as silent.
 const LONGER_S: f64 = 1.0;
 
-/// A slot counts as within the longest delay if it exceeds that delay by less than this part of the time of one
-/// request.
+/// A slot counts as within the longest delay if it exceeds the longest delay by less than this part of one request's
+/// time.
 const ROUNDING: f64 = 1e-6;
 
 impl Record {
@@ -227,8 +226,8 @@ impl Record {
         Record { tat_s: never, born_s: now_s, before_s: never, returned_s: never, ..Record::default() }
     }
 
-    /// Applies a message. The latest TAT wins, so nodes restore what a store has lost. Each node knows the TAT of a
-    /// different moment, so everything charged since the birth of the record is added to the latest of these TATs.
+    /// Applies a message. The latest TAT wins, so the nodes restore what the store has lost. Each node knows the TAT of
+    /// a different moment, so everything charged since the birth of the record is added to the latest of these TATs.
     pub fn merge(&mut self, message: &Message, now_s: f64) -> Reply {
         let &Message { cap_s, memory_s, .. } = message;
         let charge_s = message.charge_s();
@@ -237,7 +236,7 @@ impl Record {
             message.restore_s.map_or(f64::NEG_INFINITY, |ahead_s| (now_s + ahead_s).min(latest_s));
         let age_s = now_s - self.born_s;
         let is_longer_known = message.restore_s.is_some() && message.known_age_s > age_s + LONGER_S;
-        // A node's knowledge from before a silence is out of date.
+        // What a node knows from before a silence is out of date.
         if !message.returns && age_s <= YOUNG_S && is_longer_known {
             self.before_s = self.before_s.max(restore_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
@@ -277,7 +276,7 @@ impl Record {
                 self.tat_s -= slot_s;
             }
         }
-        // A slot that can no longer be used in time makes room for a later one.
+        // A slot that can no longer be used in time makes room for a later slot.
         let gone = self.holes.partition_point(|&hole_s| hole_s < now_s + wants.half_trip_s);
         self.tat_s = (self.tat_s - gone as f64 * slot_s).max(now_s - burst_s);
         self.holes.drain(..gone);
@@ -295,7 +294,7 @@ impl Record {
         Grant { holes, first_s, count, refused: want - count }
     }
 
-    /// The state of the key, for a node that has sent no message about it.
+    /// The state of the key, for a node that has sent no message about the key.
     pub(super) fn hint(&self, now_s: f64) -> Hint {
         Hint {
             ahead_s: self.tat_s - now_s,
@@ -307,10 +306,9 @@ impl Record {
         }
     }
 
-    /// Adds the debt of one more node to the debts of all nodes that have come back from a silence, and returns the
-    /// sum.
+    /// Adds the debt of one more node to the debts of all nodes that have come back from a silence. Returns the sum.
     ///
-    /// Nodes come back one by one. In the meantime, the nodes already back pay off the common debt and add to it.
+    /// Nodes come back one by one. Meanwhile, the nodes that are already back pay off the common debt and add to it.
     fn debts(&mut self, debt_s: f64, now_s: f64) -> f64 {
         if now_s - self.returned_s > RETURN_S {
             (self.returned_s, self.debts_s) = (now_s, 0.0);

@@ -1,4 +1,4 @@
-//! The store's records: one for each key, each with an expiry.
+//! The store's records. Each key has one record, and each record has an expiry.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::cluster::share::KeptRecord;
 use crate::cluster::{Answer, Arguments, CountRecord, Grant, Hint, LeaseRecord, Message, Record, Reply};
 use crate::table::{BoundedMap, Expiring};
 
-/// The records of keys. Bounded: if there is no room, the record of a new key lasts for one message only. Nodes restore
-/// their state in each message, so they then share the state of the last node.
+/// The records of keys. Their number is bounded: without room, the record of a new key lasts for only one message.
+/// Nodes restore their state in each message, so they then share the state of the last node.
 #[derive(Debug)]
 pub struct Records {
     records: BoundedMap<Lasting>,
@@ -17,7 +17,7 @@ pub struct Records {
     grants: HashMap<(Key, u64), Granted>,
 }
 
-/// How long a grant is remembered. A node either repeats its message as soon as it has reconnected, or never.
+/// How long a grant is remembered. A node repeats its message as soon as it has reconnected, or not at all.
 const GRANT_KEPT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Records {
         Records { records: BoundedMap::new(records_max), grants: HashMap::new() }
     }
 
-    /// Applies a node's report about a key, and answers it. A report that comes twice gets the same grant.
+    /// Applies a node's report about a key, and answers it. A report that comes twice gets the same grant both times.
     pub fn post(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
         let Arguments::Rate(message @ Message { wants: Some(wants), .. }) = arguments else {
             return self.apply(key, arguments, now);
@@ -88,7 +88,7 @@ impl Records {
         answer
     }
 
-    /// The state of a key that nodes share in the mode `rate`. None if the key has no such record.
+    /// The state of a key that nodes share in the `rate` mode. None if the key has no such record.
     pub fn hint(&self, key: Key, now: Timestamp) -> Option<Hint> {
         match &self.records.at(key).get().filter(|known| now < known.ends)?.record {
             KeptRecord::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
@@ -107,7 +107,7 @@ impl Records {
         self.records.taken()
     }
 
-    /// The number of messages about keys for whose record there was no room.
+    /// The number of messages about keys whose records found no room.
     pub fn refused(&self) -> u64 {
         self.records.refused()
     }
@@ -133,7 +133,7 @@ impl KeptRecord {
         }
     }
 
-    /// Applies a node's report. None if the record belongs to another mode.
+    /// Applies a node's report. None if the record belongs to a different mode.
     fn merge(&mut self, arguments: &Arguments, now_s: f64) -> Option<Answer> {
         Some(match (self, arguments) {
             (KeptRecord::Rate(record), Arguments::Rate(message)) => {

@@ -11,7 +11,7 @@ use crate::cluster::{
 };
 use crate::law::{Admission, Gcra, Judgement, Law, Used, Window};
 
-/// The types of which each mode has its own version: the [`Share`] of an SLO, a node's state for a key and its
+/// The types that each mode defines for itself: the [`Share`] of an SLO, a node's state for a key and its
 /// [`Arguments`], and the store's record and [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByMode<R, C, L> {
@@ -68,7 +68,7 @@ impl Situation<'_> {
 }
 
 impl<'l> Share<'l> {
-    /// None if each node has a part of the SLO, or all of it, for itself.
+    /// None if each node has a part of the SLO, or the whole SLO, to itself.
     pub fn new(sharing: Sharing, law: &'l Law) -> Option<Share<'l>> {
         match sharing {
             Sharing::Rate => law.gcra().map(Share::Rate),
@@ -94,7 +94,7 @@ impl<'l> Share<'l> {
         }
     }
 
-    /// The estimated number of clients that this delay implies, in thousandths.
+    /// The estimated number of clients, in thousandths, that this delay implies.
     pub(super) fn milli_clients(&self, delay: Duration, cost: u32) -> u32 {
         match self {
             Share::Rate(gcra) => gcra.milli_clients(delay.as_nanos() as u64, cost),
@@ -126,7 +126,7 @@ impl LocalView {
         }
     }
 
-    /// Adopts the numbers of this share. Returns false, with the state unusable, if an edit has changed the SLO's mode.
+    /// Adopts the numbers of this share. Returns false and makes the state unusable if an edit has changed the mode.
     pub(super) fn follow(&mut self, share: &Share<'_>) -> bool {
         match (self, share) {
             (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = **gcra,
@@ -145,7 +145,7 @@ impl LocalView {
         }
     }
 
-    /// The view of the mode `rate`, with its plan. None in another mode.
+    /// The view of the `rate` mode, with its plan. None in any other mode.
     pub(super) fn of_rate(&mut self, situation: &Situation<'_>) -> Option<(&mut View, Plan)> {
         let LocalView::Rate((gcra, view)) = self else { return None };
         Some((view, situation.plan(gcra)))
@@ -211,7 +211,7 @@ impl LocalView {
         }
     }
 
-    /// The quota used by all nodes. None in the mode `rate`.
+    /// The quota used by all nodes. None in the `rate` mode.
     pub(super) fn used(&self, situation: &Situation<'_>) -> Option<Used> {
         match self {
             LocalView::Rate(..) => None,
@@ -258,7 +258,7 @@ impl LocalView {
     }
 
     /// Applies the answer to these arguments, and returns whether the demand leaves no room for requests that nodes
-    /// admit unreported. Updates and answers of another mode do not affect this state, and under a lease, no request is
+    /// admit unreported. Updates and answers of another mode do not affect this state. Under a lease, no request is
     /// unreported.
     pub(super) fn reply(
         &mut self,
@@ -315,7 +315,7 @@ impl LocalView {
 }
 
 impl Arguments {
-    /// Whether the store had forgotten the key, and these arguments restored it. Only the mode `rate` shows this.
+    /// Whether the store had forgotten the key, and these arguments restored it. Only the `rate` mode can tell.
     pub fn restores(&self, answer: &Answer) -> bool {
         matches!(
             (self, answer),

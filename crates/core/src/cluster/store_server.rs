@@ -10,7 +10,7 @@ use crate::cluster::{
     Presence, Records,
 };
 
-/// The maximum number of keys with a record. This many records take about 80 MB.
+/// The maximum number of keys with a record. Together, this many records take about 80 MB.
 const RECORDS_MAX: usize = 500_000;
 
 /// How often expired records are dropped.
@@ -84,7 +84,7 @@ impl StoreServer {
         }
     }
 
-    /// Answers a node's message. None if any number or string in it is out of bounds: all of it is then ignored.
+    /// Answers a node's message. None if any number or string is out of bounds: the whole message is then ignored.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;

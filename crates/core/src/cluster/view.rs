@@ -14,10 +14,10 @@
 //!
 //! The figures beside the constants are from a model of this law in virtual time, with three seeds: 35 nodes share
 //! 2000/s, with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. A *steady* load has 400 clients
-//! that wait for each answer, spread evenly over all nodes or with four fifths of them on one node; or it is three
-//! times the rate, whatever the answers are. In a *move*, half of the clients change nodes at once. A *cold* key is one
-//! that no node knows, and requests for it arrive at ten times the rate. The error is that of the mean rate, in
-//! percent; the *worst* second is the second with the most requests. `slowlane simulate --nodes` runs such loads.
+//! that wait for each answer, spread evenly over all nodes or with four fifths of them on one node; or the load is
+//! three times the rate, whatever the answers are. In a *move*, half of the clients change nodes at once. A *cold* key
+//! is a key that no node knows, and requests for it arrive at ten times the rate. The error is that of the mean rate,
+//! in percent; the *worst* second is the second with the most requests. `slowlane simulate --nodes` runs such loads.
 
 mod tickets;
 
@@ -29,12 +29,12 @@ use crate::cluster::plan::{BAND_S, SLOW_MEMORY_S};
 use crate::cluster::queue::Queue;
 use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 
-/// The part of a request's effect on other nodes that is charged at once, while there is no spare capacity. With 0, 1/2
+/// The part of a request's effect on other nodes that is charged at once while there is no spare capacity. With 0, 1/2
 /// and 1, the steady error is 0.44, 0.12 and 0.24 %; the worst second after a move is +7, +10 and +12 %; the fairness
 /// (Jain) at 50 ms is 0.98, 0.97 and 0.95.
 const CHARGED_AT_ONCE: f64 = 0.5;
 
-/// If the demand is above this part of the rate, there is no spare capacity. The part is a little below 1, because the
+/// If the demand is above this part of the rate, there is no spare capacity. This part is a little below 1, because the
 /// estimate of the demand errs by 3 % ([`ROOM_BELOW`]). Values from 0.85 to 1.05 differ by less than the seeds do.
 const BUSY: f64 = 0.95;
 
@@ -43,7 +43,7 @@ const BUSY: f64 = 0.95;
 /// +1.9 and +4.0 %.
 const BELIEVED: f64 = 0.7;
 
-/// After the store answers again, the other nodes need this time to report what they owe: 250 ms for the longest pause
+/// When the store answers again, the other nodes need this long to report what they owe: 250 ms for the longest pause
 /// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then, a node accepts no lower
 /// debt, and no larger share for the next outage. The value was measured with two seeds, outages of 60 and 20 s, and a
 /// load of three times the rate. With 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34, +9 and +1 %,
@@ -51,7 +51,7 @@ const BELIEVED: f64 = 0.7;
 const RETURN_S: f64 = 0.4;
 
 /// The store's sums fade during a silence. For this many memories afterwards, a node accepts no lower demand of the
-/// others: after one memory, a sum that restarted at 0 holds 63 % of the demand.
+/// other nodes: after one memory, a sum that restarted at 0 holds 63 % of the demand.
 const FADED: f64 = 1.0;
 
 /// On average, the other nodes reported what they owe half a period ago: each node sends once per period, at its own
@@ -59,22 +59,22 @@ const FADED: f64 = 1.0;
 /// 0.03, 0.3 and 1.1 % of a load of 0.9 of the rate; the fairness at 50 ms is 0.94, 0.97 and 0.99.
 const ARREARS: f64 = 0.5;
 
-/// A node without demand keeps this part of an equal share, so that no division is by zero. Values from 0.002 to 0.1
-/// make no difference.
+/// A node without demand keeps this part of an equal share, so that nothing is divided by zero. Values from 0.002 to
+/// 0.1 make no difference.
 const SHARE_MIN: f64 = 0.02;
 
 /// An unforeseen request is also charged for the other nodes, as at most this many requests for each node. With 1, 4, 8
-/// and no limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is
-/// +35, +23, +24 and +25 %.
+/// and no limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, the
+/// worst second is +35, +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
 /// News may be sent this soon after the last message. With 2, 5, 20 and 50 ms, the worst second of a load that moves
 /// each second is +7, +8, +11 and +16 %; the worst second of a cold key is +16, +17, +18 and +36 %.
 const NEWS_AFTER_S: f64 = 0.005;
 
-/// A node has news if it receives more requests than expected: more than [`NEWS_FACTOR`] times as many plus this
-/// number, which a node with few requests may receive by chance. With 0, 1, 3 and 6, a steady load takes 870, 450, 360
-/// and 360 messages a second; the worst second after a move is +5, +6, +10 and +14 %.
+/// A node has news if it receives more than [`NEWS_FACTOR`] times as many requests as expected, plus this number, which
+/// a node with few requests may receive by chance. With 0, 1, 3 and 6, a steady load takes 870, 450, 360 and 360
+/// messages a second; the worst second after a move is +5, +6, +10 and +14 %.
 const NEWS_REQUESTS: f64 = 3.0;
 
 /// See [`NEWS_REQUESTS`]. With 1, 1.5, 2 and 3, a load that moves each second takes 230, 150, 130 and 120 messages a
@@ -82,23 +82,23 @@ const NEWS_REQUESTS: f64 = 3.0;
 const NEWS_FACTOR: f64 = 1.5;
 
 /// While a key is in debt, a node sends at least one message about the key within this time. With 0.3, 1 and 3 s, 50
-/// clients at 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %. The worst second of a
-/// load that moves each second, at 50 ms, is +22, +22 and +26 %.
+/// clients at 50/s take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %. At 50 ms, the worst
+/// second of a load that moves each second is +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 
-/// A sum below this part of its final value is young: this node's demand is then scaled like the demand of all nodes. A
-/// sum reaches this part after 2.3 memories. Values of 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by 0.3
-/// % in steady load.
+/// A sum below this part of its final value is young: this node's demand is then scaled as the demand of all nodes is.
+/// A sum reaches this part after 2.3 memories. Values of 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by
+/// 0.3 % in steady load.
 const WHOLE: f64 = 0.9;
 
 /// While the demand is below this part of the rate, a law that refuses lets a node admit some requests beyond its
-/// share, because arrivals vary by chance. Above this part, the nodes divide the rate in proportion to their demand. It
-/// is one standard deviation below 1: a decaying sum of 500 requests, as at 2000/s over a quarter of a second, errs by
-/// √250. With 0.9, 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
+/// share, because arrivals vary by chance. Above this part, the nodes divide the rate in proportion to their demand.
+/// The value is one standard deviation below 1: a decaying sum of 500 requests, as at 2000/s over a quarter of a
+/// second, errs by √250. With 0.9, 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
 const ROOM_BELOW: f64 = 0.97;
 
 /// The number of requests that [`ROOM_BELOW`] allows beyond the share: this many even for a node with hardly any
-/// requests, plus three standard deviations of the chance arrivals between two replies, which are exceeded once in 700
+/// requests, plus three standard deviations of the chance arrivals between two replies, a sum exceeded once in 700
 /// times. Values of 0, 2 and 4 requests, or of 1 to 6 deviations, make no difference. Without any room, 0.31 instead of
 /// 0.30 % of a load of 0.9 of the rate are refused.
 const ROOM_REQUESTS: f64 = 2.0;
@@ -109,13 +109,13 @@ const ROOM_DEVIATIONS: f64 = 3.0;
 /// 2.8, 0.1 and 0.1 %; the worst second of a load that moves each second is +7.8, +7.5 and +8.5 %.
 const GAIN_MAX: f64 = 2.0;
 
-/// The smallest share while the store is silent, so that no division is by zero: that of one node among ten thousand.
+/// The smallest share while the store is silent, so that nothing is divided by zero: one ten-thousandth.
 const SLOW_SHARE_MIN: f64 = 1e-4;
 
-/// Less than any demand or share that matters: it keeps divisions finite.
+/// Less than any demand or share that matters. This number keeps divisions finite.
 const TINY: f64 = 1e-9;
 
-/// The least age of a record in a division: about the time of one answer.
+/// The lowest age to assume for a record, so that nothing is divided by zero: about the time of one answer.
 const AGE_MIN_S: f64 = 1e-3;
 
 /// A node's view of one key. Times are in seconds since the node's first request for the key.
@@ -130,8 +130,8 @@ pub struct View {
     /// The numbers of requests admitted and received since the last message.
     unsent: f64,
     asked: f64,
-    /// The number of requests received since the last attempt to send a message, and the slow demand that lost messages
-    /// would have reported, as of that attempt.
+    /// The number of requests received since the last attempt to send a message, and, as of that attempt, the slow
+    /// demand that lost messages would have reported.
     asked_since_try: f64,
     lost_lately: f64,
     /// The number of requests that this node expects to admit.
@@ -145,7 +145,7 @@ pub struct View {
     waiting_s: Option<f64>,
     /// When the store answered again after its last silence.
     returned_s: f64,
-    /// The requests that this node holds. None while it needs no queue.
+    /// The requests that this node holds. None while this node needs no queue.
     queue: Option<Box<Queue>>,
 }
 
@@ -154,11 +154,11 @@ pub struct View {
 struct Known {
     others_per_s: f64,
     share: f64,
-    /// This node's share of the demand of the last few seconds.
+    /// This node's share of the demand in the last few seconds.
     slow_share: f64,
     tat_s: f64,
     half_trip_s: f64,
-    /// The moment of the reply, and that of the record's birth.
+    /// The moment of the reply, and the moment of the record's birth.
     at_s: f64,
     born_s: f64,
 }
@@ -168,14 +168,14 @@ struct Known {
 pub struct Stats {
     /// The TAT minus now.
     pub ahead_s: f64,
-    /// The demand of this node, and of the other nodes as of the last reply.
+    /// The demand of this node, and the demand of the other nodes as of the last reply.
     pub own_per_s: f64,
     pub others_per_s: f64,
     /// The part of the rate that this node takes. None before the first reply.
     pub share: Option<f64>,
     /// The time since the last reply.
     pub replied: Option<Duration>,
-    /// How long the store has been silent. None if it is not silent.
+    /// How long the store has been silent. None if the store is not silent.
     pub silent: Option<Duration>,
 }
 
@@ -185,7 +185,7 @@ impl View {
         View {
             exchange: Exchange::new(now),
             tat_s: -plan.burst_s(),
-            // The first request of the key is not included: the steady error is 0.1 % without it, and 0.3 % with it.
+            // The first request does not count: the steady error is 0.1 % without that request, and 0.3 % with it.
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             returned_s: f64::NEG_INFINITY,
             ..View::default()
@@ -202,7 +202,7 @@ impl View {
     /// Judges a request of this cost, and returns its delay.
     ///
     /// # Errors
-    /// The request is refused. It would pass after this time, if no other request came.
+    /// The request is refused. It would pass after this time if no other request came.
     pub fn judge(&mut self, plan: &Plan, cost: f64, now: Timestamp) -> Result<Duration, Duration> {
         let now_s = self.receive(plan, cost, now);
         self.drift(plan, now_s);
@@ -230,7 +230,7 @@ impl View {
         now_s
     }
 
-    /// The demand per second of this node, and of all nodes.
+    /// The demand per second of this node, and the demand per second of all nodes.
     fn demands(&self, plan: &Plan, now_s: f64) -> (f64, f64) {
         let own_per_s = self.demand.sum(now_s, plan.memory_s()) / plan.memory_s();
         (own_per_s, own_per_s + self.known.map_or(0.0, |known| known.others_per_s))
@@ -289,7 +289,7 @@ impl View {
         self.take_back(plan, -more);
     }
 
-    /// Takes back a request whose client disconnected before its turn.
+    /// Takes back the charge for a request whose client disconnected before its turn.
     pub fn take_back(&mut self, plan: &Plan, cost: f64) {
         self.tat_s -= cost * plan.slot_s();
         self.unsent -= cost;
@@ -299,7 +299,7 @@ impl View {
     pub fn remaining(&self, plan: &Plan, now: Timestamp) -> u32 {
         let tokens = (self.exchange.seconds(now) - self.tat_s) * plan.rate_per_s;
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
-        // As if `at_once` were 0: an expected request is charged once, and any other also for the other nodes.
+        // As if `at_once` were 0: an expected request is charged once, and any other request also for the other nodes.
         let foreseen = tokens.min(self.allowance);
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
@@ -336,7 +336,7 @@ impl View {
             && self.tat_s <= self.exchange.seconds(now)
     }
 
-    /// Whether a message about this key is due: once per period, sooner with news, but not while another is in flight.
+    /// Whether a message about this key is due: once per period, or sooner with news; never while one is in flight.
     pub fn has_to_tell(&self, plan: &Plan, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         if self.exchange.is_waiting(now_s) {
@@ -393,8 +393,8 @@ impl View {
         message
     }
 
-    /// Notes that a message did not reach the store. Its requests stay unreported, and the next message is due after
-    /// a period.
+    /// Notes that a message did not reach the store. The message's requests stay unreported, and the next message is
+    /// due after a period.
     pub fn lost(&mut self, message: &Message) {
         self.exchange.on_its_way = None;
         match &mut self.queue {
@@ -414,7 +414,7 @@ impl View {
         }
     }
 
-    /// Applies the answer to a message. The round trip of the plan must be that of the message.
+    /// Applies the answer to a message. The plan must hold the message's round trip.
     pub fn reply(&mut self, plan: &Plan, message: &Message, reply: &Reply, now: Timestamp) {
         let (now_s, half_trip_s) = (self.exchange.seconds(now), plan.round_trip.as_secs_f64() / 2.0);
         let is_return = self.is_blind(plan, now_s);
@@ -450,7 +450,7 @@ impl View {
         }
     }
 
-    /// The content of a reply, and this node's demand per second. `own` is the demand at the time of the message.
+    /// The content of a reply, and this node's demand per second. `own` is the demand when the message was sent.
     fn learn(&self, plan: &Plan, own: f64, reply: &Reply, half_trip_s: f64, now_s: f64) -> (Known, f64) {
         let memory_s = plan.memory_s();
         // A young sum is not complete yet.
@@ -463,7 +463,7 @@ impl View {
         }
         let share = own_per_s.max(TINY) / (own_per_s + others_per_s).max(TINY);
         let slow = self.slow_demand.sum(now_s, SLOW_MEMORY_S);
-        // A genuine store answers with no more than this, but another program may have written the record.
+        // A genuine store never answers with more than this, but another program may have written the record.
         let ahead_s = reply.ahead_s.min(plan.cap_s() + Plan::AHEAD_MAX_S);
         let tat_s = now_s - half_trip_s + ahead_s;
         let mut slow_share = (slow / reply.slow_demand.max(slow).max(TINY)).clamp(SLOW_SHARE_MIN, 1.0);
@@ -525,13 +525,13 @@ impl View {
         self.allowance = grown.min(least + tokens * share);
     }
 
-    /// The factor on the allowance's growth: 1, but falling from [`GAIN_MAX`] to 0 within the band below the cap.
+    /// The factor by which the allowance grows: 1, but falling from [`GAIN_MAX`] to 0 within the band below the cap.
     fn gain(&self, plan: &Plan, now_s: f64) -> f64 {
         let room_s = now_s + plan.cap_s() - self.tat_s;
         if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
     }
 
-    /// How many seconds the other nodes add to the TAT in a second.
+    /// How many seconds the other nodes add to the TAT in one second.
     fn others_speed(&self, plan: &Plan, own_per_s: f64) -> f64 {
         let others_per_s = self.known.map_or(0.0, |known| known.others_per_s);
         let all_per_s = (own_per_s + others_per_s).max(TINY);
@@ -552,7 +552,7 @@ impl View {
     }
 
     /// While the store is silent, a node owes only requests that it has promised but not yet admitted. Admitted
-    /// requests were paced at its share, and all shares add up to the rate, unless `OnSilence::Open` accepts more.
+    /// requests were paced at its own share, and all shares add up to the rate, unless `OnSilence::Open` accepts more.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = match &self.queue {
             Some(queue) => queue.own as f64,
@@ -562,7 +562,7 @@ impl View {
     }
 }
 
-/// The number of requests beyond the mean that may arrive by chance within a period and this round trip.
+/// The number of requests beyond the mean that may arrive by chance within a period plus this round trip.
 fn room(plan: &Plan, own_per_s: f64, round_trip: Duration) -> f64 {
     ROOM_REQUESTS + ROOM_DEVIATIONS * (own_per_s * (plan.period_s() + round_trip.as_secs_f64())).sqrt()
 }

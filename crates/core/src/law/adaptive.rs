@@ -1,4 +1,4 @@
-//! `adaptive`: the feedback law of "Graceful, Adaptive Throttling with HAProxy" (C. Dufour, 2019).
+//! The `adaptive` law: feedback, as in "Graceful, Adaptive Throttling with HAProxy" (C. Dufour, 2019).
 //!
 //! ```text
 //! throttled = http_req_cnt - burst + slo > 0          slo: the rate, requests per second
@@ -10,13 +10,13 @@
 //! the other counters are read before this request is added. `gpc0_rate` counts throttled requests, and `gpc1_rate` the
 //! throttled requests that are admitted. A request of cost n counts as n requests and waits n times as long.
 //!
-//! The article gives no number for its jitter; here, the default is 0.1. The article updates its estimate after the
-//! delay, from earlier readings, so a request counts when it leaves. An agent must decide on arrival, so here a request
-//! counts when it arrives, even if it is denied.
+//! The article does not quantify its jitter; here, the default is 0.1. The article updates its estimate after the
+//! delay, from earlier readings, so a request counts when it leaves. An agent must decide when a request arrives, so
+//! here the request counts on arrival, even if it is denied.
 //!
 //! The difference matters when many clients arrive together. With more than about 20 clients, the article's law
 //! overshoots, because its rate lags. This law sees all clients at once and overestimates their number. It delays them
-//! until the estimate has fallen, which it does by one client per request. For 20 s, 50 clients get a fifth too little;
+//! until the estimate has fallen, by one client per request. For 20 s, 50 clients get a fifth less than the SLO allows;
 //! 200 clients get almost nothing for minutes.
 
 use std::time::Duration;
@@ -31,10 +31,10 @@ const JITTER_DEFAULT: f64 = 0.1;
 /// Requests are denied above this multiple of the rate.
 const OVER_DEFAULT: f64 = 2.0;
 
-/// After this time, all rates are 0: a rate covers a sliding second, so it reflects a request for up to two seconds.
+/// After this time without a request, all rates are 0: a rate covers a sliding second, so requests count for up to 2 s.
 const FADED_S: u32 = 3;
 
-/// The law `adaptive` for one objective.
+/// The `adaptive` law for one objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adaptive {
     burst: f64,

@@ -1,8 +1,8 @@
-//! The assured rate of an SLO: requests within it pass even if an SLO above refuses or delays them.
+//! The assured rate of an SLO: requests within this rate pass even if an SLO above refuses or delays them.
 //!
 //! ```text
 //! slot   = 1 / assured                       the time of one request
-//! start  = max(paid_at, now - burst * slot)  a bucket holds at most the burst of the SLO, 1 at least
+//! start  = max(paid_at, now - burst * slot)  a bucket holds the burst of the SLO, or 1 if it is 0
 //! start + cost * slot <= now: the bucket carries the request, and paid_at = start + cost * slot
 //! ```
 //! In any time T, at most `burst + assured * T` requests of a key bypass the SLOs above. Only these requests are
@@ -60,12 +60,12 @@ impl Assured {
         self.gcra.start(entry, now.as_nanos()).saturating_add(self.gcra.time(cost)) <= now.as_nanos()
     }
 
-    /// Charges a request. If there is no room for it, the bucket goes into debt, but never by more than a burst.
+    /// Charges a request. If there is no room, the bucket goes into debt, but never by more than a burst.
     pub fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
         self.gcra.charge(entry, cost, now);
     }
 
-    /// Takes back a request whose client disconnected before its turn.
+    /// Takes back the charge for a request whose client disconnected before its turn.
     pub fn take_back(&self, entry: &mut Entry, cost: u32) {
         self.gcra.give_back(entry, cost);
     }
@@ -75,12 +75,12 @@ impl Assured {
         self.gcra.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
     }
 
-    /// How long a bucket in the deepest debt takes to fill.
+    /// How long a bucket with the maximum debt takes to fill.
     pub fn memory(&self) -> Duration {
         self.gcra.memory()
     }
 
-    /// One node's part of the assured rate, which `nodes` nodes split evenly.
+    /// One node's part of the assured rate, which is split evenly among `nodes` nodes.
     pub fn split(&self, nodes: u32) -> Assured {
         Assured { gcra: self.gcra.split(nodes), ..*self }
     }

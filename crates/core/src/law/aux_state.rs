@@ -1,5 +1,5 @@
-//! The auxiliary state of a key: its law's memory besides the entry, such as a log of admissions or the open tickets.
-//! Most keys have none.
+//! The auxiliary state of a key: what its law remembers besides the entry, such as a log of admissions or the open
+//! tickets. Most keys have none.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub enum AuxState {
     Calendar(Calendar),
     /// The admissions under `sliding-log`.
     Log(Log),
-    /// The open tickets of a key whose law counts when requests end.
+    /// The open tickets of a key whose law needs to know when requests end.
     Tickets(OpenTickets),
     /// The open tickets of a key whose SLO counts work, and the estimated cost of its requests.
     Work(Reservations),
@@ -80,7 +80,7 @@ impl Log {
         if self.whole_at == 0 {
             self.whole_at = now_ns.saturating_add(unknown_ns).max(1);
         }
-        // The clock went back: admissions later than now are moved to now.
+        // If the clock went back, admissions later than now are moved to now.
         let later = self.admitted_at.iter().rev().take_while(|&&at| at > now_ns).count();
         let from = self.admitted_at.len() - later;
         self.admitted_at.range_mut(from..).for_each(|at| *at = now_ns);

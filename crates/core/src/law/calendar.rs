@@ -41,7 +41,7 @@ struct Clock {
     taken: u32,
     /// The last slot in the ring. No later slot is taken.
     reach: u64,
-    /// Whether the bucket is full and no request waits. The calendar then equals a new one, without sharers.
+    /// Whether the bucket is full and no request waits. The calendar then equals a new calendar, which has no sharers.
     is_full: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct SlotRequest {
     pub(super) now_ns: u64,
     pub(super) cost: u32,
     pub(super) sharer: u64,
-    /// The number of levels in the tree of sharers. Each level has an equal part of the bits of a sharer's id.
+    /// The number of levels in the tree of sharers. Each level uses an equal part of the bits of a sharer's id.
     pub(super) levels: u32,
     pub(super) max_delay_ns: u64,
 }
@@ -103,7 +103,7 @@ pub(super) enum Booking {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
-    /// The request's sharer in the list. `None` if the list is full: the request is then served as under `pace`.
+    /// The place of the request's sharer in the list. `None` if the list is full: `pace` then serves the request.
     pub(super) place: Option<SlotPlace>,
     tokens: u32,
     wanted: u32,
@@ -125,7 +125,7 @@ pub(super) enum SlotPlace {
     Any,
 }
 
-/// The slots for a pending sharer: three out of four.
+/// The slots that a pending sharer may take: three out of every four.
 const OPEN: u64 = 0x7777_7777_7777_7777;
 
 /// The slots for any other sharer.
@@ -190,12 +190,12 @@ impl Calendar {
         calendar
     }
 
-    /// Makes an offer to a request, but does not book it.
+    /// Makes an offer to a request, but does not book the offer.
     pub(super) fn offer(&self, request: &SlotRequest, sharers_max: u32) -> Offer {
         self.offer_at(&self.clock, request, sharers_max)
     }
 
-    /// Whether the request would get its slots if it came again after `wait_ns`, and no other request came first.
+    /// Whether the request would get its slots if it came again after `wait_ns` and no other request came first.
     pub(super) fn would_come_true(&self, request: &SlotRequest, wait_ns: u64, sharers_max: u32) -> bool {
         let later = SlotRequest { now_ns: request.now_ns.saturating_add(wait_ns), ..*request };
         self.offer_at(&self.clock_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
@@ -233,8 +233,8 @@ impl Calendar {
                 branches(pending.map(|sharer| sharer.id), request.sharer, levels)
             }
         };
-        // Tokens count against a sharer's turn only if they were reserved for it. In a tree, all tokens count:
-        // otherwise the widest branches, which ask most often, would get most of them.
+        // Tokens count against a sharer's turn only if they were reserved for that sharer. In a tree, all tokens count:
+        // otherwise the widest branches, which ask most often, would get most tokens.
         let charged = wanted + if is_kept_for || request.levels > 1 { tokens } else { 0 };
         let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
         let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
@@ -242,7 +242,7 @@ impl Calendar {
         Offer { booking, place, tokens, wanted, is_kept_for, from, free, sharer }
     }
 
-    /// The numbers behind an offer, as the text of an explanation.
+    /// The numbers behind an offer, as text for an explanation.
     pub(super) fn explain(&self, offer: &Offer, request: &SlotRequest) -> String {
         let (clock, cost) = (&self.clock, request.cost);
         if offer.place == Some(SlotPlace::Any) {
@@ -287,7 +287,7 @@ impl Calendar {
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the future slots of a request that was to leave at `due_ns`, or after that time gives back its tokens.
+    /// Frees the future slots of a request that was to leave at `due_ns`, or later gives back the request's tokens.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
             // When the request arrived, there was no memory for the calendar.
@@ -316,8 +316,8 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// The clock at a later moment. The slots up to that moment have passed, and each untaken slot has become a token
-    /// if the bucket had room.
+    /// The clock, moved on to a later moment. The slots up to that moment have passed, and each untaken slot has become
+    /// a token if the bucket had room.
     fn clock_at(&self, now_ns: u64) -> Clock {
         let mut clock = self.clock;
         let now = (now_ns.saturating_sub(clock.origin_ns) / self.slot_ns).max(clock.begun);
@@ -371,7 +371,7 @@ impl Calendar {
         clock.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns))
     }
 
-    /// The number of slots in the ring, not counting the current one.
+    /// The number of slots in the ring, not counting the current slot.
     fn slots(&self) -> u64 {
         self.ring.len() as u64 * WORD_BITS - 1
     }
@@ -390,7 +390,7 @@ impl Calendar {
         }
     }
 
-    /// The number of slots taken between the current one and `end`, and the last of them, or the current slot if none.
+    /// The number of taken slots from the current slot to `end`, and the last of them (or the current slot, if none).
     fn taken_before(&self, clock: &Clock, end: u64) -> (u32, u64) {
         let (mut count, mut last) = (0, clock.begun);
         for (word, bits) in words(clock.begun + 1, end) {
@@ -446,7 +446,7 @@ impl Calendar {
     }
 }
 
-/// The maximum number of tokens: one fewer while slots are taken, because one may begin just after the last token goes.
+/// The maximum number of tokens: one fewer while slots are taken, as a slot may begin just after the last token goes.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
@@ -468,7 +468,7 @@ impl Calendar {
     }
 }
 
-/// The words that contain the slots `from..end`, each with the bits of these slots.
+/// The words that contain the slots `from..end`, each with the bits that stand for these slots.
 fn words(from: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, u64)> {
     let bits = move |word: u64| {
         let (first, next) = (word * WORD_BITS, (word + 1) * WORD_BITS);
@@ -488,9 +488,9 @@ fn highest(word: u64, count: u32) -> u64 {
     lowest(word.reverse_bits(), count).reverse_bits()
 }
 
-/// A sharer gets one in this many slots. At each level, the slots of a branch are shared between its sub-branches with
-/// pending sharers and the sub-branch that contains this sharer. Each level has an equal part of the bits of an id, the
-/// outermost level first.
+/// A sharer gets one slot in this many. At each level, the slots of a branch are shared between its sub-branches with
+/// pending sharers and the sub-branch that contains this sharer. Each level uses an equal part of the bits of an id,
+/// the outermost level first.
 #[cold]
 fn branches(pending: impl Iterator<Item = u64> + Clone, id: u64, levels: u32) -> u64 {
     let width = u64::BITS / levels;
@@ -503,8 +503,8 @@ fn branches(pending: impl Iterator<Item = u64> + Clone, id: u64, levels: u32) ->
     (0..levels).map(at_level).product()
 }
 
-/// An estimate of the number of distinct hashes, for at most a few hundred. The estimate may be slightly too low,
-/// because two hashes may share a bit.
+/// Estimates the number of distinct hashes, up to a few hundred. The estimate may be slightly too low, because two
+/// hashes may share a bit.
 fn distinct(hashes: impl Iterator<Item = u64>) -> u64 {
     let mut bits = [0_u64; 64];
     hashes.for_each(|hash| bits[(hash >> 6 & 63) as usize] |= 1 << (hash & 63));

@@ -4,15 +4,15 @@
 //! in flight = requests let through, minus those that have ended, minus those that began a lease ago
 //! in flight + cost > max: deny
 //! ```
-//! It counts like pingora's `Inflight`, but exactly, for each key. A request begins with the query and ends when the
-//! proxy reports that it has ended: HAProxy with the message `response`, other proxies with `/done`. Both reports
-//! return the ticket that came with the verdict. The ticket records when the request began, so its end is counted in
-//! the right quarter of the lease. The throttle ensures that a ticket ends its request only once.
+//! The law counts like pingora's `Inflight`, but exactly, and for each key. A request begins with the query and ends
+//! when the proxy reports that it has ended: HAProxy with the `response` message, other proxies with `/done`. Both
+//! reports return the ticket that came with the verdict. The ticket records when the request began, so the request's
+//! end is counted in the right quarter of the lease. The throttle ensures that a ticket ends its request only once.
 //!
-//! A report may be lost in transit, or because a proxy stops. Therefore, a request counts for at most one lease.
-//! Requests are counted in the quarter of a lease in which they begin, and the whole quarter is forgotten one lease
-//! after it began. So a request counts for at least three quarters of the lease, which should be a third longer than
-//! the longest request. Rate and burst have no effect, except that `max` defaults to the burst.
+//! A report may be lost in transit, or because a proxy stops, so a request counts for at most one lease. Requests are
+//! counted in the quarter of a lease in which they begin, and the whole quarter is forgotten one lease after it began.
+//! So a request counts for at least three quarters of the lease, which should be a third longer than the longest
+//! request. Rate and burst have no effect, except that `max` defaults to the burst.
 //!
 //! A denied client is told to retry after a second, because nothing shows in advance when a request will end.
 //!
@@ -35,7 +35,7 @@ const COUNT_BITS: u32 = 16;
 
 const MAX_MAX: u32 = (1 << COUNT_BITS) - 1;
 
-/// The law `concurrency` for one objective.
+/// The `concurrency` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Admission, Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -62,7 +62,7 @@ impl Concurrency {
     ) -> Result<Concurrency, OptionError> {
         let max = options.count("max", 1..=MAX_MAX)?.unwrap_or(objective.burst.clamp(1, MAX_MAX));
         let lease = options.duration_of("lease", LEASE_MIN)?.unwrap_or(LEASE_DEFAULT);
-        // Whole milliseconds, as in tickets: otherwise an end could be counted in the previous quarter.
+        // The quarter is in whole milliseconds, as in tickets: otherwise an end could be counted in the quarter before.
         let quarter_ms = (lease.as_millis() as u64).div_ceil(u64::from(QUARTERS));
         Ok(Concurrency { max, quarter_ns: quarter_ms * 1_000_000 })
     }
@@ -139,7 +139,7 @@ impl Concurrency {
     fn counts(&self, state: &State, now: Timestamp) -> u64 {
         match self.number(now).wrapping_sub(state.narrow()) as i32 {
             passed @ 0.. => state.wide().checked_shl((passed as u32).saturating_mul(COUNT_BITS)).unwrap_or(0),
-            // The clock went back: everything in flight is moved into this quarter.
+            // If the clock went back, everything in flight is moved to the current quarter.
             ..0 => u64::from(sum(state.wide()).min(MAX_MAX)),
         }
     }

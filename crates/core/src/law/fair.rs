@@ -1,4 +1,4 @@
-//! `fair`: `pace`, with the slots of one bucket shared between its sources.
+//! The `fair` law: `pace`, with the slots of one bucket shared among its sources.
 //!
 //! ```text
 //! slot = 1 / rate: time is cut into slots; a request takes the first free slot at or after its source's eligible
@@ -7,13 +7,13 @@
 //! every fourth slot, and min(8, (burst - 1) / 2) tokens, are kept for sources without waiting requests
 //! an unused slot fills the burst;   a slot beyond max_delay: deny
 //! ```
-//! A greedy source leaves the others their share, and takes every slot when it is alone. A late or occasional source
-//! finds a slot at once, however long the greedy source's queue is. In any time T at most `burst + rate * T` requests
-//! pass, as under `pace`; only their order differs. The option `share` names the field that distinguishes the sources.
-//! With several fields, such as `network+source`, networks with waiting requests share the slots, and the sources of
-//! one network share that network's part: A is then the product, over all levels, of the number of branches with
-//! waiting requests. A request of cost n takes n slots and leaves at the last of them. If several such requests wait,
-//! their slots interleave, and the requests leave in quick succession.
+//! A greedy source leaves the other sources their share, and takes every slot when it is alone. A late or occasional
+//! source finds a slot at once, however long the greedy source's queue is. In any time T at most `burst + rate * T`
+//! requests pass, as under `pace`; only their order differs. The `share` option names the field that distinguishes the
+//! sources. With several fields, such as `network+source`, networks with waiting requests share the slots, and the
+//! sources of one network share that network's part: A is then the product, over all levels, of the number of branches
+//! with waiting requests. A request of cost n takes n slots and leaves at the last of them. If several such requests
+//! wait, their slots interleave, and the requests leave in quick succession.
 //!
 //! A request gets its slot on arrival. A slot that is left to other sources, but that none of them takes, refills the
 //! burst; if the burst is full, the slot is lost. A source that sends bursts of more than four times the burst loses at
@@ -23,12 +23,12 @@
 //! The law is fair among the sources that have room to wait. If more than about `rate * max_delay / 2` sources keep
 //! asking, or more than `sources_max`, slots increasingly go to whichever source asks first, as under `pace`.
 //!
-//! Each decision scans the words that hold the slots, and all sources. A denial scans them up to twelve times to find
+//! Each decision scans all sources, and the words that hold the slots. A denial scans them up to twelve times to find
 //! its `Retry-After`. tests/bench/README.md shows the worst case.
 //!
 //! The law needs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, for up
-//! to `sources_max` sources. Without that memory, it judges as `pace` does, and it always keeps the state of `pace` in
-//! the entry. A source beyond `sources_max` is treated as if it had requests waiting.
+//! to `sources_max` sources. Without that memory, the law judges as `pace` does; in any case, the entry holds the state
+//! of `pace`. A source beyond `sources_max` is treated as if it had requests waiting.
 
 use std::time::Duration;
 
@@ -42,10 +42,10 @@ use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
 
-/// The maximum of `sources_max`: a request scans all sources, and a denied request does so up to twelve times.
+/// The highest value of `sources_max`: a request scans all sources, and a denied request does so up to twelve times.
 const SOURCES_MAX: u32 = 4_096;
 
-/// The maximum number of slots within `max_delay`: their bits take eight kibibytes.
+/// The maximum number of slots within `max_delay`. The bits of this many slots take eight kibibytes.
 const SLOTS_MAX: u32 = 65_536;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -53,7 +53,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// How many seconds ahead the law looks for the slot of a denied request. A longer wait needs less precision.
 const LOOK_AHEAD_S: u64 = 60;
 
-/// The law `fair` for one objective.
+/// The `fair` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -145,8 +145,8 @@ impl Rule for Fair {
         }
     }
 
-    /// The longest time until the bucket is full again. The turn of a source that has booked many slots may come even
-    /// later; such a turn is forgotten.
+    /// The longest time until the bucket is full again. A source that has booked many slots may have a turn even later;
+    /// the entry then forgets this turn.
     fn memory(&self) -> Duration {
         self.pace.memory()
     }
@@ -222,7 +222,7 @@ impl Fair {
         }
     }
 
-    /// The shortest wait of whole seconds after which the request would get its slot; any longer wait works too. If
+    /// The shortest wait, in whole seconds, after which the request would get its slot; any longer wait works too. If
     /// this wait exceeds [`LOOK_AHEAD_S`], the longest possible wait is returned. The wait is usually short, so the
     /// steps double until the wait is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {

@@ -1,10 +1,10 @@
-//! The laws of the rates 0 and unlimited: at 0, no request passes; at unlimited, every request does.
+//! The laws for the rates 0 and `unlimited`: at 0, no request passes; at `unlimited`, every request does.
 
 use crate::base::{Quota, UNCOUNTED, Verdict};
 use crate::law::{Arrival, AuxState, Judgement, Objective, Rule, Scale};
 use crate::table::Entry;
 
-/// A law with one verdict for all requests. The rate selects it: no SLO line names it with `law=`.
+/// A law with one verdict for all requests. The rate selects this law: no SLO line names it with `law=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     pub(super) name: &'static str,
@@ -14,7 +14,7 @@ pub struct Fixed {
 impl Fixed {
     pub(super) const OPEN: Fixed = Fixed { name: "unlimited", passes: true };
 
-    /// The replacement, at a rate of 0, for the law that the SLO names; it reports that law's name.
+    /// At a rate of 0, this law replaces the law that the SLO names, but reports that law's name.
     pub(super) const fn closed(name: &'static str) -> Fixed {
         Fixed { name, passes: false }
     }

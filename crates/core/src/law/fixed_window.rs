@@ -1,4 +1,4 @@
-//! `fixed-window`: at most N requests in a window that begins with its first request, or with a calendar period.
+//! The `fixed-window` law: at most N requests in a window, which is a calendar period or begins with its first request.
 //!
 //! ```text
 //! N = rate * window
@@ -12,7 +12,7 @@
 //! rate per month without `window=`. With `reset=first`, a month is the 30 days from the first request on.
 //!
 //! The state is `start` in nanoseconds, and `count`. A calendar window starts at a time on the wall clock: if that
-//! clock is set forward into another window, the count starts again; if it is set back, the count stays.
+//! clock is set forward into another window, the count starts again; if the clock is set back, the count stays.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::law::{
 };
 use crate::table::Entry;
 
-/// The law `fixed-window` for one objective.
+/// The `fixed-window` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -105,7 +105,7 @@ impl Rule for FixedWindow {
         format!("{text}; the window ends in {}", time(end - arrival.now.as_nanos()))
     }
 
-    /// Subtracts a request from the current window, if that window counted it.
+    /// Subtracts a request from the current window if that window counted the request.
     fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         let due = self.window.calendar.map_or(gone.due, |calendar| calendar.shift.wall(gone.due));
         // A ticket records the moment of its request in milliseconds, rounded down.

@@ -1,4 +1,4 @@
-//! `pace`, `token-bucket` and `leaky-bucket`: one bucket, stored as the moment at which its debt is paid.
+//! The `pace`, `token-bucket` and `leaky-bucket` laws: one bucket, stored as the moment at which its debt is paid.
 //!
 //! ```text
 //! slot  = 1 / rate                            the time of one request
@@ -14,15 +14,16 @@
 //! algorithm would refuse waits instead. While the bucket is in debt, requests leave at least one slot apart. Requests
 //! that leave late do not lower the average rate: the bucket makes up for them, up to its burst.
 //!
-//! `token-bucket` is the usual form. It has `tokens = (now - start) / slot`, and denies a request if none is left for
-//! it. A burst of 0 counts as 1, and `max_delay` is 0.
+//! `token-bucket` is the usual form. It has `tokens = (now - start) / slot`, and denies a request if too few tokens are
+//! left. A burst of 0 counts as 1, and `max_delay` is 0.
 //!
 //! `leaky-bucket` is another name for `token-bucket`. As a meter, a leaking bucket holds `burst - tokens` of water, and
-//! a request that would overflow it is denied: the verdicts are the same. Let N be the burst and T the time in which a
-//! full bucket drains: in any time T, at most 2N pass, N at once and N as the bucket drains. Sources: J. Turner, "New
-//! directions in communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
+//! a request that would overflow the bucket is denied: the verdicts are the same. Let N be the burst and T the time in
+//! which a full bucket drains: in any time T, at most 2N pass, N at once and N as the bucket drains. Sources: J.
+//! Turner, "New directions in communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed
+//! Scenarios".
 //!
-//! Above an SLO with an assured rate, requests that are refused here may pass, and add up to 10 s to the debt.
+//! Above an SLO with an assured rate, requests that are refused here may still pass and add up to 10 s to the debt.
 //!
 //! The state is `paid_at`, in nanoseconds: from that moment on, the bucket gains tokens again.
 
@@ -37,13 +38,13 @@ use crate::table::Entry;
 const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The maximum debt beyond the longest delay, from requests that bypass the law. If the assured rates add up to no more
-/// than the bucket's rate, they never cause this much debt, unless their bursts take more than 10 s to refill.
+/// than the bucket's rate, such requests never cause this much debt, unless the bursts take over 10 s to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// The maximum debt of a bucket of work beyond the longest delay, from requests that cost more than was reserved.
 const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// The law of a bucket for one objective. Its theoretical arrival time (TAT) lets nodes share the bucket.
+/// The law of a bucket for one objective. Nodes share the bucket by its theoretical arrival time (TAT).
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,7 +66,7 @@ pub struct Gcra {
     form: Form,
 }
 
-/// The debt allowed beyond the longest delay: from requests that pass though refused, or that cost more than reserved.
+/// The debt allowed beyond the longest delay, from requests that pass though refused or that cost more than reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Debt {
     None,
@@ -74,7 +75,7 @@ enum Debt {
     Work,
 }
 
-/// The variant of the law. Only `pace` delays requests and estimates its clients; the explanations also differ.
+/// The variant of the law. Only `pace` delays requests and estimates the number of clients; explanations also differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Pace,
@@ -82,7 +83,7 @@ enum Form {
 }
 
 impl Gcra {
-    /// The law `pace`.
+    /// The `pace` law.
     ///
     /// ```
     /// use std::time::Duration;
@@ -103,7 +104,7 @@ impl Gcra {
         Ok(Gcra::new(objective, max_delay, Form::Pace))
     }
 
-    /// The law `token-bucket`, also called `leaky-bucket`.
+    /// The `token-bucket` law, also called `leaky-bucket`.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
@@ -121,7 +122,7 @@ impl Gcra {
         Ok(Gcra::refusing(objective))
     }
 
-    /// The bucket of an assured rate: it denies instead of delaying, and its debt is at most its burst.
+    /// The bucket of an assured rate. This bucket denies instead of delaying, and its debt is at most its burst.
     pub(super) fn assured(objective: Objective) -> Gcra {
         Gcra { debt: Debt::Burst, ..Gcra::refusing(objective) }
     }
@@ -152,13 +153,13 @@ impl Gcra {
         self.requests(self.burst_ns)
     }
 
-    /// The longest delay. Zero if the law refuses requests instead of delaying them.
+    /// The longest delay, or zero if the law refuses requests instead of delaying them.
     pub fn delay_max(&self) -> Duration {
         Duration::from_nanos(self.max_delay_ns)
     }
 
     /// The number of clients, in thousandths, that would delay a request of this cost by `delay_ns` if each client sent
-    /// its next request when it had its answer.
+    /// its next request as soon as it had the answer to the last.
     pub fn milli_clients(&self, delay_ns: u64, cost: u32) -> u32 {
         // If the law counts work, the delay is measured in requests of this cost.
         let one_ns = if self.debt == Debt::Work { self.time(cost) } else { self.slot_ns };
@@ -228,7 +229,7 @@ impl Gcra {
         entry.gpt0 = self.gpt0(paid_at.saturating_sub(arrival.now.as_nanos()), arrival.cost);
     }
 
-    /// Charges a request, whether or not there is room. Returns the time at which the debt is paid.
+    /// Charges a request, whether or not the bucket has room. Returns the time at which the debt is paid.
     pub(super) fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let paid_at = self.add(entry, cost, now);
         entry.ask(cost, now);
@@ -245,7 +246,7 @@ impl Gcra {
         paid_at
     }
 
-    /// Returns the slots of a request. Requests behind it keep their slots; the next arrival finds a shorter queue.
+    /// Gives back the slots of a request. Requests behind it keep their slots; the next arrival finds a shorter queue.
     pub(super) fn give_back(&self, entry: &mut Entry, cost: u32) {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.time(cost)));
     }
@@ -267,7 +268,7 @@ impl Gcra {
         self.parts(full_at.saturating_sub(now_ns))
     }
 
-    /// The moment at which the deepest debt is paid: `max_delay` from now, plus the time of the debt allowed beyond it.
+    /// The moment at which the maximum debt is paid: `max_delay` from now, plus the time of the debt allowed beyond it.
     fn debt_max(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.max_delay_ns).saturating_add(self.debt_ns())
     }
@@ -376,7 +377,7 @@ impl Rule for Gcra {
         self.add(entry, cost, now);
     }
 
-    /// How long a bucket in the deepest debt takes to fill.
+    /// How long a bucket with the maximum debt takes to fill.
     fn memory(&self) -> Duration {
         let debt_ns = self.max_delay_ns.saturating_add(self.debt_ns());
         Duration::from_nanos(self.burst_ns.saturating_add(debt_ns))

@@ -1,4 +1,4 @@
-//! The input of a law (the numbers of an SLO and a request) and its answer.
+//! The input of a law (the numbers of an SLO and a request) and the law's answer.
 
 use crate::base::{Blocked, Rate, Sample, Timestamp, UNCOUNTED, Verdict};
 
@@ -10,7 +10,7 @@ pub struct Objective {
     pub rate: Rate,
 }
 
-/// A request as a law sees it: its moment, its random number, its cost, its source, and whether it can be held.
+/// A request as a law sees it: its moment, random number, cost and source, and whether it can be held.
 ///
 /// ```
 /// use slowlane_core::{law::Arrival, base::Timestamp};
@@ -23,9 +23,9 @@ pub struct Objective {
 pub struct Arrival {
     pub now: Timestamp,
     pub sample: Sample,
-    /// The number of requests that this one counts as. At cost 0, it passes and leaves no trace, unless the rate is 0.
+    /// The number of requests that this one counts as. At cost 0, it passes and leaves no trace unless the rate is 0.
     pub cost: u32,
-    /// Its source among the sources that share the bucket: a hash of the fields that the option `share` names.
+    /// The request's source among those that share the bucket: a hash of the fields that the `share` option names.
     pub sharer: u64,
     /// Whether the answer can be held, so that the turn of the request may still move.
     pub may_hold: bool,
@@ -42,7 +42,7 @@ impl Arrival {
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     pub cost: u32,
-    /// The moment of its turn, which is the moment of its arrival if it had no delay.
+    /// The moment of the request's turn, which is the moment of its arrival if it had no delay.
     pub due: Timestamp,
     pub now: Timestamp,
 }
@@ -53,11 +53,11 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// How many more requests of cost 1 would pass undelayed at the same moment, or [`UNCOUNTED`].
     pub remaining: u32,
-    /// Whether a simpler law judged, because there was no memory for the law's auxiliary state.
+    /// Whether a simpler law judged the request, because there was no memory for the law's auxiliary state.
     pub fell_back: bool,
-    /// The end of the key's block, if one applies. The law was then not consulted.
+    /// The end of the key's block, if one applies. If so, the law was not consulted.
     pub blocked_until: Option<Timestamp>,
-    /// The number of the request in the queue of its key, if its turn may still move. 0 if the verdict is final.
+    /// The number of the request in its key's queue, if the request's turn may still move. 0 if the verdict is final.
     pub turn: u64,
 }
 
@@ -77,7 +77,7 @@ impl Judgement {
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
-    /// Denies a request that would get through `wait_ns` from now, but no sooner.
+    /// Denies a request that would be admitted `wait_ns` from now, but no sooner.
     pub fn deny(wait_ns: u64, remaining: u32) -> Judgement {
         let seconds = wait_ns.div_ceil(1_000_000_000).max(1);
         let retry_after_s = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -101,12 +101,12 @@ impl Judgement {
     }
 }
 
-/// The part of a quota that a key has used.
+/// How much of a quota a key has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
     /// The number of requests that count at this moment.
     pub requests: u32,
     pub limit: u32,
-    /// When the last of these requests stops counting. None if no request counts now, unless it is a calendar window.
+    /// When the last counted request stops counting. None if no request counts, unless the window is a calendar window.
     pub resets_at: Option<Timestamp>,
 }

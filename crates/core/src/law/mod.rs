@@ -1,15 +1,15 @@
-//! The laws: each turns an entry, an SLO and a moment into a verdict.
+//! The laws. Each law turns an entry, an SLO and a moment into a verdict.
 //!
 //! A law holds no state: it changes only the entry that it is given, and the auxiliary state if there is one. Each
-//! algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file with
-//! one `impl Rule`, its `mod` line here, and one line in `registry.rs`.
+//! algorithm has its own file, which opens with the formula, the units and the source. A new law needs such a file with
+//! one `impl Rule`, a `mod` line here, and a line in `registry.rs`.
 //!
 //! The files build on each other in one direction:
 //!
 //! ```text
 //!  registry    every law by name                    <- the module's callers
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
-//!  assured                                          the rate that an SLO has whatever the SLOs above it say
+//!  assured                                          the rate that an SLO gets whatever the SLOs above it decide
 //!  adaptive, gcra, fixed_window, … fixed            the laws
 //!  rule        the methods of every law
 //!  protection  the options of `protect`

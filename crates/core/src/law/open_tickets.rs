@@ -1,4 +1,4 @@
-//! The open tickets of one key: requests that have begun but not ended.
+//! The open tickets of one key, which stand for requests that have begun but not ended.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Quantile, Timestamp};
 use crate::table::deque_bytes_after;
 
-/// The open tickets of one key, in the order of their serials.
+/// The open tickets of one key, in order of serial number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenTickets {
     open: VecDeque<Open>,
@@ -46,7 +46,7 @@ struct Open {
 }
 
 impl OpenTickets {
-    /// An empty list, whose first ticket gets the serial after `last_serial`.
+    /// An empty list that gives its first ticket the serial after `last_serial`.
     pub(crate) fn after(last_serial: u32) -> OpenTickets {
         OpenTickets { open: VecDeque::new(), last_serial }
     }
@@ -62,7 +62,7 @@ impl OpenTickets {
     /// Opens a ticket and returns its serial, which is never 0. Tickets older than `lease` are forgotten.
     pub(crate) fn open(&mut self, now: Timestamp, lease: Duration) -> u32 {
         let (begun_ms, lease_ms) = (now.ticks_ms(), i32::try_from(lease.as_millis()).unwrap_or(i32::MAX));
-        // Signed, because another thread's clock may be a moment ahead.
+        // The age is signed, because another thread's clock may be a moment ahead.
         while self.open.front().is_some_and(|open| begun_ms.wrapping_sub(open.begun_ms) as i32 >= lease_ms) {
             self.open.pop_front();
         }
@@ -71,10 +71,10 @@ impl OpenTickets {
         self.last_serial
     }
 
-    /// Closes a ticket. Returns false if it is not open: never issued, already closed, or forgotten after its lease.
+    /// Closes a ticket. Returns false if the ticket was never issued, is already closed, or has outlived its lease.
     pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
-        // Relative to the first serial, the serials increase even where they wrap around.
+        // Counted from the first serial, the serials increase even where they wrap around.
         let since_first = |serial: u32| serial.wrapping_sub(first);
         let place = self.open.partition_point(|open| since_first(open.serial) < since_first(serial));
         let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
@@ -88,7 +88,7 @@ impl OpenTickets {
         self.open.capacity() * size_of::<Open>()
     }
 
-    /// The invariant: relative to the first serial, the serials increase.
+    /// The invariant: counted from the first serial, the serials increase.
     pub(super) fn is_sound(&self) -> bool {
         let first = self.open.front().map_or(0, |open| open.serial);
         self.open.iter().map(|open| open.serial.wrapping_sub(first)).is_sorted_by(|one, next| one < next)

@@ -20,7 +20,7 @@ pub enum OptionError {
     TooShort { name: &'static str, given: Duration, min: Duration },
     #[error("{name} {value:?}: expected {expected}")]
     Unfit { name: &'static str, value: String, expected: &'static str },
-    /// A time that suits some rates, but not this one.
+    /// A time that is valid at some rates, but not at this rate.
     #[error("{name} {}: at {rate}, it {reason}", written(*.given))]
     Rate { name: &'static str, given: Duration, rate: Rate, reason: String },
     #[error("{name} {value:?}: expected {}", .choices.join(" or "))]
@@ -37,12 +37,12 @@ pub enum OptionError {
 }
 
 impl OptionError {
-    /// The error for a `name` that is not one of `names`, the names of the laws.
+    /// The error for a `name` that is not among the law names in `names`.
     pub(super) fn law(name: &str, names: &'static [&'static str]) -> OptionError {
         OptionError::Law { name: quoted(name), names }
     }
 
-    /// The error for a value that is not as `expected`.
+    /// The error for a value that does not match `expected`.
     pub(crate) fn unfit(name: &'static str, value: &str, expected: &'static str) -> OptionError {
         OptionError::Unfit { name, value: quoted(value), expected }
     }
@@ -53,7 +53,7 @@ impl OptionError {
     }
 }
 
-/// A hint about an unknown law: its right name if only `_` or capitals differ, a replacement if removed, or all names.
+/// A hint about an unknown law: the right name if only `_` or capitals differ, a replacement if removed, or all names.
 fn meant(name: &str, names: &[&str]) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
     match names.iter().find(|known| **known == plain) {
@@ -67,14 +67,14 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The maximum length of a value that an error quotes: a line may have thousands of characters.
+/// The maximum length of a value that an error quotes: an SLO line may have thousands of characters.
 const QUOTED_CHARS_MAX: usize = 80;
 
 fn quoted(value: &str) -> String {
     cut(value.to_owned(), QUOTED_CHARS_MAX)
 }
 
-/// The value of an option, if the line has it.
+/// The value of an option, if the SLO line has the option.
 type Given<T> = Result<Option<T>, OptionError>;
 
 /// The options of an SLO by name. Each reader takes the options that it knows, and the law reads last; an option that
@@ -126,7 +126,7 @@ impl Options {
         }
     }
 
-    /// An option that is neither a number nor one of a few words.
+    /// Takes an option that is neither a number nor one of a few words.
     pub(crate) fn fit<T>(
         &mut self,
         name: &'static str,
@@ -156,13 +156,13 @@ impl Options {
         number.ok_or_else(error).map(Some)
     }
 
-    /// The options left for the law. The list of taken options starts again, so that errors list only the law's own.
+    /// The options left for the law. The list of taken options starts again, so errors list only options of the law.
     pub(super) fn for_law(self) -> Options {
         Options { taken: Vec::new(), ..self }
     }
 
     /// # Errors
-    /// The first option that the law has not taken.
+    /// An option is left that the law has not taken.
     pub(super) fn finish(self, law: &'static str) -> Result<(), OptionError> {
         match self.given.into_iter().next() {
             None => Ok(()),
@@ -175,7 +175,7 @@ impl Options {
         self.given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// Takes an option, and returns its value if the line has the option.
+    /// Takes an option, and returns its value if the SLO line has the option.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
         self.taken.push(name);
         let at = self.given.iter().position(|(given, _)| given == name)?;

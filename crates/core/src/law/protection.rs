@@ -1,4 +1,4 @@
-//! The options of `protect` in an SLO line. Each application has a state of its own.
+//! The options that an SLO line gives to `protect`. Each application has its own state.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::law::protect::ProtectSettings;
 use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
-/// The interval at which applications are checked. A request waits at most this much longer than its longest delay.
+/// The interval at which applications are checked. A request waits at most one interval longer than its longest delay.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// `protect` for one SLO. The row of an application only counts requests: a [`Protect`](crate::law::protect::Protect)
-/// decides which of them wait.
+/// `protect` for one SLO. The table row of an application only counts requests; a
+/// [`Protect`](crate::law::protect::Protect) decides which of them wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protection {
-    /// The longest delay in these settings is the option `max_delay` minus one [`TICK`].
+    /// In these settings, the longest delay is the `max_delay` option minus one [`TICK`].
     pub settings: ProtectSettings,
 }
 

@@ -1,4 +1,4 @@
-//! The registry of the laws: every law by its name.
+//! The registry of the laws, which finds every law by its name.
 
 use std::mem::discriminant;
 use std::ops::Deref;
@@ -19,8 +19,8 @@ use crate::law::{
 };
 use crate::table::Entry;
 
-/// Makes the enum [`Law`] from lines of the form `name => Variant(Type::constructor)`, with its names, its constructor
-/// and `of_each!`.
+/// Makes the [`Law`] enum, with its names, its constructor and `of_each!`, from lines of the form
+/// `name => Variant(Type::constructor)`.
 macro_rules! registry {
     // `$dollar` is a dollar sign for the inner macro.
     ($dollar:tt $($name:literal => $Law:ident($Type:ident::$make:ident),)+) => {
@@ -37,7 +37,7 @@ macro_rules! registry {
         }
 
         impl Law {
-            /// The names that `law=` takes besides `protect`, in the order in which help and errors list them.
+            /// The names that `law=` accepts besides `protect`, in the order in which help and errors list them.
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
             pub const fn name(&self) -> &'static str {
@@ -57,7 +57,7 @@ macro_rules! registry {
             }
         }
 
-        /// Calls a method of the rule inside a law. It expands to a `match`, so the call is static.
+        /// Expands to a `match` that calls a method of the rule inside a law, so that the call is static.
         macro_rules! of_each {
             ($dollar law:expr, $dollar rule:ident => $dollar call:expr) => {
                 match $dollar law {
@@ -86,7 +86,7 @@ registry! { $
     "sketch" => Sketch(Sketch::from_options),
 }
 
-/// Gives access to the methods of a law that are called less often than `judge`.
+/// Gives access to those methods of a law that are called less often than `judge`.
 impl Deref for Law {
     type Target = dyn Rule;
 
@@ -105,7 +105,7 @@ impl Law {
     /// `protect`, with its options.
     ///
     /// # Errors
-    /// An option that `protect` does not have, or a bad value.
+    /// The options include one that `protect` does not have, or a bad value.
     pub fn protect(options: Options) -> Result<Law, OptionError> {
         let mut options = options.for_law();
         let protection = Protection::from_options(&mut options)?;
@@ -124,7 +124,7 @@ impl Law {
         }
     }
 
-    /// The law called `name`, with its options; at an unlimited rate, always [`UNLIMITED`](Law::UNLIMITED).
+    /// The law called `name`, with its options. At an unlimited rate, the law is always [`UNLIMITED`](Law::UNLIMITED).
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};
@@ -135,7 +135,7 @@ impl Law {
     /// ```
     ///
     /// # Errors
-    /// An unknown name, an option that the law does not have, or a bad value.
+    /// The name is unknown, or the options include one that the law does not have, or a bad value.
     pub fn new(name: &str, objective: Objective, options: Options) -> Result<Law, OptionError> {
         if objective.rate.is_unlimited() {
             return Ok(Law::UNLIMITED);
@@ -144,7 +144,7 @@ impl Law {
         let known = Law::NAMES.iter().find(|known| **known == name);
         let name = *known.ok_or_else(|| OptionError::law(name, Law::NAMES))?;
         let is_closed = objective.rate.is_zero();
-        // The options cannot be checked at a rate of 0, so another rate stands in for it.
+        // The options cannot be checked at a rate of 0, so they are checked at another rate.
         let rate = if is_closed { Rate::ONE_PER_SECOND } else { objective.rate };
         let law = Law::open(name, Objective { rate, ..objective }, &mut options);
         match law.and_then(|law| options.finish(name).map(|()| law)) {
@@ -157,9 +157,9 @@ impl Law {
     /// The law of `rate=unlimited`: it counts and admits every request.
     pub const UNLIMITED: Law = Law::Open(Fixed::OPEN);
 
-    /// Judges one request, and writes the result to its entry and its auxiliary state.
+    /// Judges one request, and writes the result to the entry and the auxiliary state.
     ///
-    /// A law that needs auxiliary state and gets none falls back to a simpler law.
+    /// A law that needs auxiliary state but gets none falls back to a simpler law.
     pub fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::uncounted();
@@ -167,8 +167,8 @@ impl Law {
         of_each!(self, rule => rule.judge(entry, aux, arrival))
     }
 
-    /// The judgement that [`judge`](Law::judge) would give. Like `judge`, this method writes to the entry, but it adds
-    /// no admission to the auxiliary state.
+    /// The judgement that [`judge`](Law::judge) would give. Like `judge`, this method writes to the entry, but this
+    /// method adds no admission to the auxiliary state.
     pub fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::uncounted();
@@ -176,7 +176,7 @@ impl Law {
         of_each!(self, rule => rule.foresee(entry, aux, arrival))
     }
 
-    /// The law's formula with the numbers of this request in it.
+    /// The law's formula with the numbers of this request.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options, Scale}, table::Entry, base::Timestamp};
@@ -202,7 +202,7 @@ impl Law {
     }
 
     /// The law of one of `nodes` nodes that split the rate evenly. The burst stays whole. A law that nodes cannot share
-    /// stays as it is.
+    /// is not changed.
     pub fn split(mut self, nodes: u32) -> Law {
         match &mut self {
             Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => *gcra = gcra.split(nodes),
@@ -217,7 +217,7 @@ impl Law {
     /// The [memory](Law::memory) of the law when `nodes` nodes split its rate.
     pub fn memory_split(&self, nodes: u32) -> Duration {
         match self.gcra() {
-            // Copying the whole law would take as long as the rest of the calculation.
+            // Copying the whole law would take as long as the rest of this calculation.
             Some(gcra) => gcra.split(nodes).memory(),
             None => self.split(nodes).memory(),
         }
@@ -255,14 +255,14 @@ impl Law {
         }
     }
 
-    /// Whether the charge for an admitted request can be corrected when the request ends.
+    /// Whether the charge for an admitted request can be corrected once the request has ended.
     pub(crate) fn settles(&self) -> bool {
         self.gcra().is_some() || self.shared_window().is_some()
     }
 
     /// Distinguishes the states that laws keep in an entry, because a law must not read another law's state. The tag is
-    /// part of the key, so an edit that changes it gives every key a fresh entry. It is the FNV-1a hash of the law's
-    /// name and its [state shape](Rule::state_shape).
+    /// part of the key, so an edit that changes the tag gives every key a fresh entry. It is the FNV-1a hash of the
+    /// law's name and its [state shape](Rule::state_shape).
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};
@@ -279,8 +279,8 @@ impl Law {
         bytes.fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     }
 
-    /// How long an entry must be kept after a write. The table keeps it for at least `expire`, which is enough for
-    /// `adaptive`.
+    /// How long an entry must be kept after a write. The table keeps every entry for at least `expire`, which is enough
+    /// for `adaptive`.
     pub fn memory(&self) -> Duration {
         of_each!(self, rule => rule.memory())
     }
@@ -303,7 +303,7 @@ impl Law {
         }
     }
 
-    /// The ways in which nodes can share the law, the default first.
+    /// The ways in which nodes can share the law, starting with the default.
     ///
     /// ```
     /// use slowlane_core::base::Sharing;
@@ -316,7 +316,7 @@ impl Law {
     pub fn sharings(&self) -> &'static [Sharing] {
         match (self.gcra(), self.shared_window()) {
             (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
-            // Nodes that count together number windows by multiples of one length, but months differ in length.
+            // Nodes that count together number their windows by multiples of one length, but months differ in length.
             (_, Some(window)) if window.calendar.is_some() => {
                 &[Sharing::Lease, Sharing::Split, Sharing::Local]
             }

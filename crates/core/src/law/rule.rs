@@ -8,8 +8,8 @@ use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
 ///
-/// Methods affect only the given entry and auxiliary state. The defaults suit a bucket that passes or denies, has no
-/// auxiliary state, and needs no entry beyond the table's `expire`. A [`Law`](crate::law::Law) derefs to its rule.
+/// The methods affect only the given entry and auxiliary state. The defaults suit a bucket that passes or denies, has
+/// no auxiliary state, and needs no entry beyond the table's `expire`. A [`Law`](crate::law::Law) derefs to its rule.
 pub trait Rule {
     /// Judges one request, and writes the result to the entry and the auxiliary state. Only `Fixed` gets requests of
     /// cost 0.
@@ -21,14 +21,14 @@ pub trait Rule {
         self.judge(entry, aux, arrival)
     }
 
-    /// The law's formula with the numbers of this request in it.
+    /// The law's formula with the numbers of this request.
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
-    /// Takes back an admission whose client disconnected before its turn. The default does nothing, as for `adaptive`.
+    /// Takes back the admission of a request whose client disconnected before its turn. Does nothing by default.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// Charges an admitted request `cost` beyond the cost that it was judged by, whether or not there is room. Only a
-    /// law that settles costs afterwards can do this.
+    /// Charges an admitted request `cost` on top of the cost by which it was judged, whether or not there is room. Only
+    /// a law that settles costs afterwards can do this.
     fn charge_more(&self, _entry: &mut Entry, _cost: u32, _now: Timestamp) {}
 
     /// Whether [`end`](Rule::end) must be called for each admission.
@@ -36,8 +36,8 @@ pub trait Rule {
         false
     }
 
-    /// Records the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was still
-    /// counted: 0 after its lease, or if all requests have ended.
+    /// Records the end of a request. `gone.due` is the moment of the judgement. Returns how much of the request's cost
+    /// was still counted: 0 after its lease, or if all requests have ended.
     fn end(&self, _entry: &mut Entry, _gone: &Admission) -> u32 {
         0
     }
@@ -71,7 +71,7 @@ pub trait Rule {
         None
     }
 
-    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None if there is no limit.
+    /// The allowance of a client, as the numbers of the `RateLimit-Policy` header. None if there is no limit.
     fn quota(&self, objective: Objective) -> Option<Quota> {
         match self.window() {
             Some(window) => Some(window.quota()),
@@ -79,7 +79,7 @@ pub trait Rule {
         }
     }
 
-    /// The part of its quota that a key has used. None if the law does not report it.
+    /// How much of its quota a key has used. None if the law does not report this.
     fn used(&self, _entry: &Entry, _aux: Option<&AuxState>, _now: Timestamp) -> Option<Used> {
         None
     }
@@ -105,7 +105,7 @@ pub trait Rule {
         }
     }
 
-    /// Whether the law shares one bucket between sources, and so needs an [`Arrival::sharer`].
+    /// Whether the law shares one bucket among sources, and so needs an [`Arrival::sharer`].
     fn is_shared(&self) -> bool {
         false
     }

@@ -1,9 +1,9 @@
-//! `sketch`: `sliding-window` on estimated counts, for an unbounded number of keys.
+//! The `sketch` law: `sliding-window` on estimated counts, for an unbounded number of keys.
 //!
 //! ```text
 //! N        = rate * window
 //! columns  = 10 / error, rounded up to a power of two;  rows = decimal digits of 1 / (1 - confidence), rounded up
-//! prev, curr: the least of the key's cells in all rows, for the previous window and for this one
+//! prev, curr: the smallest of the key's cells in all rows, for the previous window and for this one
 //! estimate = prev * (window - age) / window + curr
 //! estimate + cost > N: deny;                  else add cost to the key's cells
 //! ```
@@ -13,11 +13,11 @@
 //! where the total is the sum over all keys in that window. With the usual e / error columns, a sketch would need more
 //! than twice as many rows, and each row costs another memory access.
 //!
-//! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
+//! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005), applied to two windows as in pingora's
 //! `Rate`.
 //!
 //! With `beyond=also`, the sketch is the first of two stages: requests within the rate pass, and the SLOs that `also=`
-//! adds judge the requests beyond it. In this mode, the sketch counts every request, even beyond the rate.
+//! adds judge the requests beyond it. In this mode, the sketch counts every request, even those beyond the rate.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ use crate::table::{COLUMN_BITS_MAX, COUNT_MAX, Entry, ROWS_MAX, Seen, Shape};
 
 const ERROR_DEFAULT: f64 = 0.001;
 
-/// An error above half of all requests is no useful bound.
+/// An error above half of all requests would be useless as a bound.
 const ERROR_MAX: f64 = 0.5;
 
-/// At this error, a row has 10 / error = 2 million columns, which fit 21 bits.
+/// At this error, a row has 10 / error = 2 million columns, so a column's number fits in 21 bits.
 const ERROR_MIN: f64 = 0.000_005;
 
 const CONFIDENCE_DEFAULT: f64 = 0.99;
@@ -41,14 +41,14 @@ const CONFIDENCE_MIN: f64 = 0.5;
 /// This confidence takes six rows.
 const CONFIDENCE_MAX: f64 = 0.999_999;
 
-/// The probability that one row errs by more than `error`: by Markov's inequality, at most a tenth, because a row has
-/// 10 / error columns.
+/// The probability that one row errs by more than `error`. By Markov's inequality, it is at most a tenth, because a row
+/// has 10 / error columns.
 const ROW_ERRS: f64 = 0.1;
 
-/// The maximum memory of one sketch. A larger one would miss every cache, and take milliseconds to clear after a pause.
+/// The maximum memory of one sketch. A larger sketch would fit in no cache and take milliseconds to clear.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The law `sketch` for one objective.
+/// The `sketch` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Law, Objective, Options}};
@@ -118,7 +118,7 @@ impl Sketch {
         }
     }
 
-    /// A row with these counts, and their moment, for an explanation.
+    /// A row with these counts, and the time to which they apply, for an explanation.
     pub fn row(&self, seen: &Seen) -> (Entry, Timestamp) {
         let mut entry = Entry::default();
         SlidingWindow::store(seen, &mut entry.state);
@@ -135,7 +135,7 @@ fn shape(error: f64, confidence: f64) -> Shape {
     Shape { rows: rows.clamp(1, ROWS_MAX), column_bits: column_bits.min(COLUMN_BITS_MAX) }
 }
 
-/// In a row of the table instead of a sketch, the law judges as `sliding-window` does.
+/// If its counts are in a row of the table instead of a sketch, the law judges as `sliding-window` does.
 impl Rule for Sketch {
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         self.counts.judge(entry, aux, arrival)
@@ -151,7 +151,7 @@ impl Rule for Sketch {
         self.counts.take_back(entry, aux, gone);
     }
 
-    /// Counts are meaningless in a sketch with other windows or columns.
+    /// Counts are meaningless in a sketch with different windows or columns.
     fn state_shape(&self) -> u64 {
         let Shape { rows, column_bits } = self.shape;
         // A window of 366 days, in nanoseconds, leaves nine of 64 bits unused.

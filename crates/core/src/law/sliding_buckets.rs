@@ -1,4 +1,4 @@
-//! `sliding-buckets`: a window cut into sub-windows; the oldest sub-window is dropped when a new one begins.
+//! The `sliding-buckets` law: a window cut into sub-windows; the oldest sub-window is dropped when a new one begins.
 //!
 //! ```text
 //! N   = rate * window          n: buckets; a sub-window lasts window / n and begins at a multiple of it, to the
@@ -13,8 +13,8 @@
 //! A span of one window touches n + 1 sub-windows, so the second condition admits at most `N * (1 + 1/n)` requests
 //! (rounded up) in that span. This condition never refuses a client that keeps to the rate. The burst has no effect.
 //!
-//! The state is the number of the sub-window, and n + 1 counts in 64 bits. The larger N is, the fewer counts fit: a
-//! number of sub-windows that does not fit is refused when the SLO is read.
+//! The state is the number of the sub-window, and n + 1 counts in 64 bits. The larger N is, the fewer counts fit: an
+//! SLO whose number of sub-windows does not fit is refused when it is read.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ use crate::law::{
 };
 use crate::table::{Entry, State};
 
-/// The default number of sub-windows, if that many fit; otherwise, as many as fit.
+/// The default number of sub-windows if that many fit; otherwise, the default is the number that fits.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
 
 const COUNTS_BITS: u32 = u64::BITS;
 
-/// The law `sliding-buckets` for one objective.
+/// The `sliding-buckets` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -53,7 +53,7 @@ const COUNTS_BITS: u32 = u64::BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingBuckets {
     window: Window,
-    /// The maximum that n + 1 sub-windows may hold together.
+    /// The maximum number of requests that n + 1 sub-windows may hold together.
     wide_limit: u32,
     buckets: u32,
     count_bits: u32,
@@ -171,13 +171,13 @@ impl SlidingBuckets {
         let number = self.number(now_ns) as u32;
         let packed = match number.wrapping_sub(state.narrow()) as i32 {
             0.. => self.later(state.wide(), number.wrapping_sub(state.narrow())),
-            // The clock went back: the latest count becomes that of the current sub-window.
+            // If the clock went back, the latest count becomes the count of the current sub-window.
             ..0 => state.wide(),
         };
         Counts { number, packed }
     }
 
-    /// The counts as they will be this many sub-windows later.
+    /// The counts as they will be after this many sub-windows.
     fn later(&self, packed: u64, sub_windows: u32) -> u64 {
         let shifted = packed.checked_shl(sub_windows.saturating_mul(self.count_bits)).unwrap_or(0);
         match COUNTS_BITS - (self.buckets + 1) * self.count_bits {

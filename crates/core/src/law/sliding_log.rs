@@ -1,4 +1,4 @@
-//! `sliding-log`: every admission is logged, so a window never contains more than N.
+//! The `sliding-log` law: every admission is logged, so a window never contains more than N.
 //!
 //! ```text
 //! N = rate * window
@@ -7,10 +7,10 @@
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". The law is
 //! exact: it refuses only requests that would exceed N in the time of one window. The burst has no effect.
 //!
-//! Besides the entry, it takes eight bytes for each admission in the last window. There are at most N admissions, and N
-//! is bounded when the SLO is read. Without memory for the log, it judges as `sliding-window` does, and it always keeps
-//! the state of `sliding-window` in the entry. A log that starts again may be incomplete for one window. During that
-//! time, a request must pass both laws.
+//! Besides the entry, the law needs eight bytes for each admission in the last window: at most N admissions, and N is
+//! bounded when the SLO is read. Without memory for the log, the law judges as `sliding-window` does, and it always
+//! keeps the state of `sliding-window` in the entry. A log that starts again may be incomplete for one window. During
+//! that time, a request must pass both laws.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use crate::law::{
 };
 use crate::table::{Entry, Seen};
 
-/// The maximum number of admissions in a log, which take half a mebibyte.
+/// The maximum number of admissions in a log. This many take half a mebibyte.
 const ADMISSIONS_MAX: u32 = 65_536;
 
-/// The law `sliding-log` for one objective.
+/// The `sliding-log` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -182,7 +182,7 @@ impl SlidingLog {
         log.advance(now_ns, window_ns, if is_known { 0 } else { window_ns });
     }
 
-    /// The time until enough of the oldest admissions are forgotten.
+    /// The time until enough of the oldest admissions no longer count.
     fn wait_ns(&self, log: &Log, cost: u32, now_ns: u64) -> u64 {
         let too_many = log.len() + cost as usize - self.stand_in.window.limit as usize;
         log.nth_ns(too_many) + self.stand_in.window.window_ns - now_ns

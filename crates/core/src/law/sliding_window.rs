@@ -1,4 +1,4 @@
-//! `sliding-window`: the requests of the last window, estimated from the counts of two windows.
+//! The `sliding-window` law: the requests of the last window, estimated from the counts of two windows.
 //!
 //! ```text
 //! N        = rate * window                    windows begin at multiples of their length
@@ -28,7 +28,7 @@ use crate::law::{
 };
 use crate::table::{Entry, Seen, State};
 
-/// The law `sliding-window` for one objective.
+/// The `sliding-window` law for one objective.
 ///
 /// ```
 /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -133,7 +133,7 @@ impl SlidingWindow {
         state.set_wide(u64::from(counts.prev) << 32 | u64::from(counts.curr));
     }
 
-    /// Judges a request by the counts of its key. An admitted request is added to these counts.
+    /// Judges a request by the counts of its key, and adds an admitted request to these counts.
     #[inline]
     pub(super) fn judge_counts(&self, counts: &mut Seen, cost: u32) -> Judgement {
         let room = self.remaining(counts);
@@ -147,7 +147,7 @@ impl SlidingWindow {
         Judgement::new(Verdict::Pass, room - cost)
     }
 
-    /// Counts a request, or an additional charge for one, without judging the request.
+    /// Counts a request, or an additional charge for a request, without judging it.
     pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
         let mut counts = self.counts(state, arrival.now.as_nanos());
         counts.curr = counts.curr.saturating_add(arrival.cost);
@@ -160,7 +160,7 @@ impl SlidingWindow {
         let (prev, curr) = match (window as u32).wrapping_sub(state.narrow()) as i32 {
             0 => (prev, curr),
             1 => (curr, 0),
-            // The clock went back: this window takes over the count of the later one.
+            // If the clock went back, this window takes over the count of the later window.
             ..0 => (0, curr),
             2.. => (0, 0),
         };
@@ -183,7 +183,7 @@ impl SlidingWindow {
         let (window_ns, rest_ns) = (self.window.window_ns, self.window.window_ns - counts.age_ns);
         let past = u128::from(counts.prev) * u128::from(rest_ns);
         let reaches = |count: u32| u128::from(count) * u128::from(window_ns) >= past;
-        // A 128-bit division takes longer than everything else in the law. This guess is off by at most one.
+        // A 128-bit division would take longer than everything else in the law. This guess is off by at most one.
         let guess = self.past(counts) as u32;
         if !reaches(guess) { guess + 1 } else { guess - u32::from(guess > 0 && reaches(guess - 1)) }
     }
@@ -194,11 +194,11 @@ impl SlidingWindow {
         self.window.limit.saturating_sub(counts.curr.saturating_add(self.faded(counts)))
     }
 
-    /// Cortex's `limitForSecs` in nanoseconds, for a request that has no room now and would fit into an empty window.
+    /// Cortex's `limitForSecs` in nanoseconds, for a request that has no room now but would fit into an empty window.
     pub(super) fn wait_ns(&self, counts: &Seen, cost: u32) -> u64 {
         let Window { limit, window_ns, .. } = self.window;
         let rest_ns = window_ns - counts.age_ns;
-        // The age of a window at which the `past` requests of the previous one have faded to `room`.
+        // The age of a window at which the `past` requests of the window before it have faded to `room`.
         let faded_at = |past: u32, room: u32| {
             let left = match u64::from(room).checked_mul(window_ns) {
                 // The product usually fits 64 bits, which is twice as fast.

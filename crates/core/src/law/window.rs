@@ -6,13 +6,13 @@ use crate::base::{Period, Quota, Rate, date::Calendar};
 use crate::law::formula::{compared, option};
 use crate::law::{Objective, OptionError, Options, Scale};
 
-/// The shortest window. A shorter one would be empty most of the time, and a proxy's own timers would make it inexact.
+/// The shortest window. A shorter window would mostly be empty, and a proxy's own timers would make it inexact.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 
 /// The length of the longest month.
 const MONTH_MAX: Duration = Duration::from_secs(31 * 86_400);
 
-/// At most `limit` requests in a window. Nodes that share it count together.
+/// At most `limit` requests in a window. Nodes that share the window count together.
 ///
 /// ```
 /// use slowlane_core::law::{Law, Objective, Options};
@@ -40,7 +40,7 @@ impl Window {
         Window { limit, window_ns, is_sliding: false, calendar: None, is_work: false }
     }
 
-    /// `window` defaults to the period of the rate: `100/m` is a hundred in a minute.
+    /// `window` defaults to the period of the rate: `100/m` is a hundred requests in a minute.
     ///
     /// # Errors
     /// The window is too short, or at this rate `N` is below 1 or above [`LIMIT_MAX`](Window::LIMIT_MAX).
@@ -57,7 +57,7 @@ impl Window {
         }
     }
 
-    /// The error for a window that holds more than `limit_max` requests at this rate; `or` names another remedy.
+    /// The error for a window that holds more than `limit_max` requests at this rate. `or` names another remedy.
     pub(super) fn too_long(window: Duration, rate: Rate, limit_max: u32, or: &str) -> OptionError {
         let reason = format!("holds more than {limit_max} requests: use a shorter window{or}");
         OptionError::Rate { name: "window", given: window, rate, reason }
@@ -111,7 +111,7 @@ impl Window {
         }
     }
 
-    /// Like `describe`, but with a limit that is given as text and may have another unit.
+    /// Like `describe`, but with a limit that is given as text and may have a different unit.
     pub(crate) fn describe_as(&self, limit: &str) -> String {
         let each = match self.calendar.map(|calendar| calendar.period) {
             Some(several @ Period::Seconds(_)) => {

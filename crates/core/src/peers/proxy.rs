@@ -11,11 +11,11 @@ use crate::peers::{LIMITS, Pair};
 use crate::policy::{Case, Cases, Policy};
 use crate::throttle::{ProxyLimits, Throttle};
 
-/// The maximum number of keys of one proxy, the same as the size of HAProxy's tables in the files that slowlane prints.
+/// The maximum number of keys of one proxy: the size of HAProxy's tables in the files that slowlane prints.
 pub const KEYS_MAX: usize = 100_000;
 
 /// Keys without a limit are accepted only while fewer than one in this many places is taken, because clients can invent
-/// any number of such keys, and nothing is pushed for them.
+/// any number of such keys, and nothing is pushed for such keys.
 const WITHOUT_LIMIT: usize = 2;
 
 /// The maximum number of tables of one proxy: a policy has fewer lookups.
@@ -27,19 +27,19 @@ const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 /// The lifetime of counts in HAProxy, unless the definition of their table sets a different one.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A limit update is repeated after this many quarters of its lifetime. Each update costs HAProxy a fraction of the
-/// work for a request.
+/// A limit update is repeated after this many quarters of its lifetime. An update costs HAProxy a fraction of the work
+/// for a request.
 const REPEATED_AFTER: u32 = 3;
 
-/// A key with a full bucket and no requests for this long gets no more pushes until its next request.
+/// A key with a full bucket and without requests for this long gets no more pushes until its next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A change of X alone is pushed early only if X is more than this, and more than one slot, later than the proxy's own
+/// X alone is pushed early only if the new X is more than this, and more than one slot, later than the proxy's own
 /// clock, because the proxy's updates take that long to arrive.
 const LATER: Duration = Duration::from_millis(1);
 
-/// After the first limit update of a key, requests may still pass unlimited for this long, because the limit update and
-/// counts are in flight.
+/// After the first limit update of a key, requests may still pass unlimited for this long, while the limit update and
+/// the counts are in flight.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
 
 /// One HAProxy that enforces limits locally.
@@ -57,7 +57,7 @@ pub struct Proxy {
     /// counts.
     has_left_out: bool,
     /// Whether the proxy is still sending its entries from before this connection, or from before this slowlane
-    /// started. Until it has sent them all, counts of unknown keys are not charged.
+    /// started. Until the proxy has sent all of these entries, counts of unknown keys are not charged.
     is_beginning: bool,
 }
 
@@ -76,12 +76,12 @@ pub struct ProxyCount {
     pub admitted: u32,
     pub denied: u32,
     pub seen: Timestamp,
-    /// The proxy's own theoretical arrival time, as far as slowlane can know.
+    /// The proxy's own theoretical arrival time, as far as slowlane can know it.
     clock: Timestamp,
-    /// The key in slowlane. None if the key of its SLO has different fields from this table.
+    /// The key in slowlane. None if the key of its SLO has different fields from those of this table.
     counts_as: Option<Key>,
     pub pushed: Option<Pushed>,
-    /// From this moment, the proxy's own clock advances with each request. Before that, it may not know the limit.
+    /// From this moment, the proxy's own clock advances with each request. Earlier, the proxy may not know the limit.
     paced_from: Timestamp,
 }
 
@@ -94,7 +94,7 @@ pub struct Pushed {
     pub at: Timestamp,
 }
 
-/// An entry to send to the proxy, for a table of limits.
+/// An entry to send to the proxy for one of its tables of limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPush {
     pub table: String,
@@ -102,16 +102,16 @@ pub struct LimitPush {
     pub numbers: Numbers,
 }
 
-/// The new part of an update: the requests since the previous one.
+/// The new part of an update: the requests since the previous update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub admitted: u32,
     pub denied: u32,
-    /// The proxy's decision on the last of these requests. None if it passed at once.
+    /// The proxy's decision on the last of these requests. None if that request passed at once.
     pub throttled: Option<Decision>,
 }
 
-/// The moment of a call: on the clock of the table, and on the wall clock, as the time since 1970.
+/// The moment of a call, on the table's clock and, as the time since 1970, on the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub now: Timestamp,
@@ -133,7 +133,7 @@ impl Proxy {
         }
     }
 
-    /// Begins a connection: the proxy first sends all its entries. Unknown keys among them predate the connection.
+    /// Begins a connection: the proxy first sends all its entries. Unknown keys sent then predate the connection.
     pub fn begin(&mut self) {
         self.is_beginning = true;
         // The next connection may have other tables.
@@ -152,7 +152,7 @@ impl Proxy {
         known.for_each(|known| known.pushed = None);
     }
 
-    /// Notes a table of the proxy, and the lifetime of its entries.
+    /// Notes a table of the proxy, and the lifetime of the table's entries.
     pub fn defined(&mut self, name: &str, expire: Option<Duration>) {
         if name.trim_start_matches('/').starts_with(LIMITS) {
             self.limits_expire = expire.unwrap_or(LIMITS_EXPIRE);
@@ -165,8 +165,8 @@ impl Proxy {
         }
     }
 
-    /// Applies the counts of a key: charges new requests, and adds the key's limit update to `pushes`, if the proxy
-    /// needs one at once. None if the table is not one of slowlane's, or there is no room for the key.
+    /// Applies the counts of a key: charges new requests, and adds the key's limit update to `pushes` if the proxy
+    /// needs one at once. None if the table is not one of slowlane's, or if there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -192,7 +192,7 @@ impl Proxy {
             self.keys += 1;
             let before = match () {
                 () if self.is_beginning => counts,
-                // HAProxy sends an update for nearly every request, so one request is taken as new.
+                // HAProxy sends an update for nearly every request, so one request is counted as new.
                 () if self.has_left_out => counts.map(|count| count.saturating_sub(1)),
                 () => [0, 0],
             };
@@ -209,7 +209,7 @@ impl Proxy {
         }
         let known = counted.keys.get_mut(key).expect("the key was just inserted");
         // HAProxy has forgotten the key in the meantime, and counts from 0 again. During a resync, such counts cannot
-        // be distinguished from old ones.
+        // be distinguished from old counts.
         if !self.is_beginning && now.since(known.seen) > counted.expire + ON_THE_WAY {
             (known.admitted, known.denied) = (0, 0);
         }
@@ -235,7 +235,7 @@ impl Proxy {
         Some(Count { admitted: news[0], denied: news[1], throttled })
     }
 
-    /// Adds to `pushes` the limit updates that are due, because earlier ones would expire or are no longer correct.
+    /// Adds to `pushes` the limit updates that are due, because earlier updates would expire or are no longer correct.
     /// Drops keys that the proxy has forgotten. Call this method several times a second.
     pub fn due(&mut self, throttle: &Throttle, moment: Moment, pushes: &mut Vec<LimitPush>) {
         let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
@@ -270,13 +270,13 @@ impl Proxy {
         mem::take(&mut self.left_out)
     }
 
-    /// The names of the tables that the proxy counts in.
+    /// The names of the tables in which the proxy counts.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
     }
 
     /// The proxy's counts for a key of slowlane, each with its table and the key in that table. One key of slowlane,
-    /// such as that of a network, may stand for several keys of the proxy.
+    /// such as a network's key, may stand for several keys of the proxy.
     pub fn counts(&self, of: Key) -> impl Iterator<Item = (&str, &[u8], &ProxyCount)> {
         self.tables.iter().flat_map(move |(table, counted)| {
             let known = counted.keys.iter().filter(move |(_, known)| known.counts_as == Some(of));
@@ -297,7 +297,7 @@ impl ProxyCount {
         let Moment { now, wall } = moment;
         let limits = proxy_limits.map(update::kept);
         let numbers = update::numbers(limits, now, wall);
-        // A key without limits, or an unlimited key of the only table, needs no limit update.
+        // A key without limits, or an unlimited key in a proxy's only table, needs no limit update.
         let is_free = limits.is_none_or(|limits| limits == ProxyLimits::Unlimited && !has_several);
         let is_due = match self.pushed {
             None => !is_free,
@@ -322,7 +322,7 @@ impl ProxyCount {
         Some(numbers)
     }
 
-    /// Whether the key is near its limit, and requests elsewhere have used it since this proxy's last update.
+    /// Whether the key is near its limit, and requests elsewhere have used the limit since this proxy's last update.
     fn is_behind(&self, proxy_limits: Option<ProxyLimits>, now: Timestamp) -> bool {
         let Some(ProxyLimits::Paced(paced)) = proxy_limits else { return false };
         let is_near = paced.tat.since(now) > paced.burst / 4;
@@ -330,13 +330,13 @@ impl ProxyCount {
     }
 
     /// Whether the proxy could wrongly let requests pass if its limit update expired. A full bucket lets the next
-    /// request pass in any case, and that request triggers a new limit update.
+    /// request pass in any case, and this request triggers a new limit update.
     fn is_in_use_since(&self, pushed: Pushed, moment: Moment) -> bool {
         self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment.now)
     }
 
-    /// Whether the key's limit update still matters: there were requests recently, the bucket is not full, or the key
-    /// is refused.
+    /// Whether the key's limit update still matters: there were recent requests, the bucket is not full, or the key is
+    /// refused.
     fn is_still_pushed(&self, moment: Moment) -> bool {
         let now = moment.now;
         now.since(self.seen) < IDLE || self.clock > now || self.is_refused(now)
@@ -367,7 +367,7 @@ fn request<'k>(pair: &'k Pair, key: &'k [u8]) -> Option<Request<'k>> {
     Some(request)
 }
 
-/// The decision that a proxy has made for the last of these requests, unless that request passed at once.
+/// The decision that a proxy has made for the last of these requests, unless it passed at once.
 fn throttled(case: &Case<'_>, proxy_limits: ProxyLimits, news: [u32; 2], now: Timestamp) -> Option<Decision> {
     let [admitted, denied] = news;
     let verdict = match proxy_limits {

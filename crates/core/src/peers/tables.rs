@@ -4,32 +4,32 @@ use crate::base::shown;
 use crate::peers::Numbers;
 use spop::peers::{Column, Definition, KeyType};
 
-/// The table that HAProxy counts in: its own clock, admissions, denials.
+/// The table in which HAProxy counts: its own clock, admissions and denials.
 pub const PACE: &str = "slowlane_pace";
 
 /// The table of the limits that slowlane pushes.
 pub const LIMITS: &str = "slowlane_limits";
 
-/// The separator of fields in the name of a table.
+/// The separator between fields in the name of a table.
 const IN_NAME: char = '.';
 
-/// The separator of values in a key. Only the last value may contain it.
+/// The separator between values in a key. Only the last value may contain it.
 const IN_KEY: u8 = b'|';
 
 /// The name of the pair whose key has no fields: one bucket for all requests.
 const ALL: &str = "all";
 
-/// A pair of tables: one for counts, one for limits.
+/// A pair of tables: one table for counts and one for limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The suffix of both names: empty, or `_` and the fields or `all`.
+    /// The suffix of both tables' names: empty, or `_` followed by the fields or by `all`.
     suffix: String,
     fields: Vec<String>,
 }
 
 impl Pair {
-    /// The pair of a counting table. `first` holds the fields of the pair whose table names list no fields. None if the
-    /// table is not one of slowlane's.
+    /// The pair to which a counting table belongs. `first` holds the fields of the pair whose table names list no
+    /// fields. None if the table does not belong to slowlane.
     ///
     /// ```
     /// use slowlane_core::peers::Pair;
@@ -72,13 +72,13 @@ impl Pair {
     }
 }
 
-/// The faults of a proxy's tables. HAProxy accepts any table for counts and limits, so only slowlane can detect them.
+/// The faults of a proxy's tables. HAProxy accepts any table for counts and limits, so only slowlane can detect faults.
 pub fn faults<'t>(tables: impl Iterator<Item = &'t Definition>) -> Vec<String> {
     let tables: Vec<&Definition> = tables.collect();
     tables.iter().filter_map(|pace| fault(pace, &tables)).collect()
 }
 
-/// The fault of a counting table, or of the table with its limits.
+/// The fault in a counting table, or in the table with its limits.
 fn fault(pace: &Definition, tables: &[&Definition]) -> Option<String> {
     let name = Pair::of(&pace.name, &[])?.limits();
     let [of_pace, of_limits] = [&pace.name, &name].map(|name| shown(name.as_bytes()));

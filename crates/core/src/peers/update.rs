@@ -6,23 +6,23 @@ use crate::base::Timestamp;
 use crate::throttle::{Paced, ProxyLimits};
 
 /// The columns of the table with the limits: slot, tau (the burst), the maximum (tau plus the longest delay) and X. All
-/// are in microseconds, and X is modulo 2^32.
+/// columns are in microseconds, and X is modulo 2^32.
 pub type Numbers = [u64; 4];
 
-/// The longest time that a key's clock may be ahead. From 2^31 us (2147 s) on, HAProxy cannot tell future from past.
+/// The longest time that a key's clock may be ahead. From 2^31 us (2147 s) on, HAProxy takes the future for the past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
 /// The age of X for a full bucket. Such an X stays in the past for the lifetime of a limit, even if the clocks of two
 /// machines differ by minutes.
 const LONG_AGO: Duration = Duration::from_secs(600);
 
-/// With a slot of 0, this value in place of tau means that the request passes, and no other table is consulted.
+/// With a slot of 0, this value in place of tau means that the request passes and no other table is consulted.
 const UNLIMITED: u64 = 1;
 
 /// With a slot of 0, this value in place of tau means that the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits in a form that a proxy can enforce: if a bucket does not fit its clock, the proxy must query slowlane.
+/// The limits in a form that a proxy can enforce: it must query slowlane if a bucket does not fit the proxy's clock.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,
@@ -30,11 +30,11 @@ pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     }
 }
 
-/// The columns of the table for a key with limits that a proxy can enforce. `limits` is None if the key of its SLO has
+/// The columns of the table for a key with limits that a proxy can enforce. `limits` is None if the SLO's key has
 /// different fields from the table. `wall` is the time of the wall clock at `now`, since 1970.
 ///
-/// Slots are rounded down, but to at least a microsecond. The proxy alone is then slightly too fast, and X, which is
-/// exact, corrects it.
+/// Slots are rounded down, but to at least a microsecond. On its own, the proxy is then slightly too fast, and X, which
+/// is exact, corrects the error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +52,7 @@ pub fn numbers(limits: Option<ProxyLimits>, now: Timestamp, wall: Duration) -> N
         None => [0; 4],
         Some(ProxyLimits::Unlimited) => [0, UNLIMITED, 0, 0],
         Some(ProxyLimits::Ask) => [0, ASK, 0, 0],
-        // One slot always exceeds the maximum, whatever the time is.
+        // A slot of 1 us always exceeds a maximum of 0, whatever the time is.
         Some(ProxyLimits::Refused(until)) => [1, 0, 0, on_clock(wall + ahead(until))],
         Some(ProxyLimits::Paced(Paced { slot, burst, max_delay, tat })) => {
             let [slot_us, tau_us, delay_us] = [slot, burst, max_delay].map(|time| time.as_micros() as u64);
@@ -71,7 +71,7 @@ fn fits(paced: &Paced) -> bool {
         && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < AHEAD_MAX
 }
 
-/// A time in the units of HAProxy's rules; never 0, the value of an empty entry.
+/// A time in the units of HAProxy's rules. Never 0, because that is the value of an empty entry.
 fn on_clock(wall: Duration) -> u64 {
     u64::from(wall.as_micros() as u32).max(1)
 }

@@ -1,12 +1,12 @@
-//! Frames: the bytes of a snapshot, where each frame holds one part and its checksum.
+//! Frames: the bytes of a snapshot. Each frame holds one part and the checksum of that part.
 //!
 //! ```text
 //! "slowlane state", version ─ 2 bytes │ frame │ frame │ …
 //! frame:  length ─ 4 bytes │ checksum ─ 8 bytes │ payload
 //! ```
-//! Numbers are little-endian. The checksum is XXH3-64 of the payload. Its seed is the number of the frame, from 0, with
-//! the version in the upper half of the first frame's seed. So a frame that is changed, swapped or left out is
-//! detected. This protects against accidents, not forgers: only the owner of the file can write to it.
+//! Numbers are little-endian. The checksum is XXH3-64 of the payload. The seed is the number of the frame, from 0, with
+//! the version in the upper half of the first frame's seed. Changed, swapped and missing frames are thus detected. This
+//! protects against accidents, but not against forgers: only the owner of the file can write to it.
 
 use std::io::{self, Read, Write};
 
@@ -15,10 +15,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::snapshot::{SnapshotHead, SnapshotPart};
 
-/// The version of the layout. It changes with any type that a part contains, and with the meaning of a law's state.
+/// The version of the layout, which changes with any type that a part contains, and with the meaning of a law's state.
 pub const VERSION: u16 = 6;
 
-/// The oldest layout that is still read: it has no notes, and no reservations of work.
+/// The oldest layout that can still be read. It has neither notes nor reservations of work.
 const OLDEST_READ: u16 = 3;
 
 /// The first layout in which the checksum of the first frame includes the version.
@@ -93,7 +93,7 @@ impl<W: Write> PartWriter<W> {
     /// Writes a frame with these bytes as its payload.
     ///
     /// # Errors
-    /// The errors of `to`, and a payload of more than [`FRAME_BYTES_MAX`] bytes.
+    /// `to` fails, or the payload has more than [`FRAME_BYTES_MAX`] bytes.
     pub fn write_encoded(&mut self, payload: &[u8]) -> io::Result<()> {
         let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= FRAME_BYTES_MAX);
         let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
@@ -162,8 +162,8 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads to the end, to check that the snapshot is complete. Only the last part is decoded: checksums cover the
-    /// other parts.
+    /// Reads to the end, to check that the snapshot is complete. Only the last part is decoded: the other parts have
+    /// checksums.
     ///
     /// # Errors
     /// The snapshot is incomplete or damaged, or cannot be read.
@@ -176,7 +176,7 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads the next frame. Returns false if there is none.
+    /// Reads the next frame. Returns false if there is no next frame.
     fn advance(&mut self) -> Result<bool, SnapshotError> {
         let is_there = read_frame(&mut self.from, (self.read, VERSION), &mut self.payload)?;
         self.read += u64::from(is_there);
@@ -191,7 +191,7 @@ fn seed(number: u64, version: u16) -> u64 {
     if is_sealed { u64::from(version) << 32 } else { number }
 }
 
-/// Reads the payload of the frame with this number in a snapshot of this version. Returns false if there is none.
+/// Reads the payload of the frame with this number in a snapshot of this version. Returns false if no frame is left.
 fn read_frame(
     from: &mut impl Read,
     (number, version): (u64, u16),

@@ -1,10 +1,10 @@
-//! The snapshot: the state that survives a restart, as the parts of a file.
+//! The snapshot: the state that survives a restart, written to a file in parts.
 //!
 //! ```text
 //! Throttle ─▶ save ─▶ SnapshotPart, … ─▶ PartWriter ─▶ bytes       every few seconds, and at shutdown
 //! bytes ─▶ Parts ─▶ SnapshotPart, … ─▶ restore ─▶ Throttle     at startup
 //! ```
-//! Each part has a checksum, and the last part counts the others. [`Parts::check`] thus detects a file that is
+//! Each part has a checksum, and the last part counts the other parts. [`Parts::check`] thus detects a file that is
 //! truncated or changed in even a single bit; call `check` before restoring the first row.
 
 mod frames;

@@ -20,13 +20,13 @@ pub(super) enum SnapshotPart {
     Blocks(Vec<Block>),
     /// The number of parts before this one.
     End(u64),
-    /// Keys to drop before the following parts set their current state.
+    /// Keys to drop before the next parts set the keys' current state.
     Gone(Vec<Key>),
     /// Bytes that the caller stores with the state.
     Note(Vec<u8>),
 }
 
-/// The facts that are needed before the other parts are restored.
+/// The facts that must be known before the other parts can be restored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotHead {
     /// The moment of the snapshot, on the clock of the process.
@@ -34,7 +34,7 @@ pub struct SnapshotHead {
     /// The same moment on the wall clock, since 1970.
     pub wall: Duration,
     secret: String,
-    /// The SLOs at that moment: each with its number and its description.
+    /// The SLOs at the moment of the snapshot, each with its number and its description.
     pub slos: Vec<(u32, String)>,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for SnapshotHead {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SnapshotRow {
     pub(super) key: Key,
-    /// The remaining lifetime at the moment of the snapshot, rounded down: a timestamp would take more room.
+    /// The lifetime left at the moment of the snapshot, rounded down: a timestamp would take more room.
     pub(super) left_ms: u64,
     pub(super) entry: Entry,
 }

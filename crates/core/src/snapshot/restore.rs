@@ -1,4 +1,4 @@
-//! Restoring the parts of a snapshot into a throttle, whose clock continues from that of the snapshot.
+//! Restoring the parts of a snapshot into a throttle, whose clock continues from the snapshot's clock.
 
 use std::io::Read;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use crate::base::{EARLIEST, Target, Timestamp};
 use crate::snapshot::{Parts, SnapshotError, SnapshotPart, SnapshotRow};
 use crate::throttle::Throttle;
 
-/// The numbers of restored and dropped items, and the notes.
+/// How many items were restored and dropped, and the notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub rows: u64,
     pub blocks: u64,
     /// The number of rows that had expired.
     pub over: u64,
-    /// The number of auxiliary states and blocks that had expired or found no room, and of blocks with unusable keys.
+    /// How many auxiliary states and blocks had expired or found no room, and how many blocks had unusable keys.
     pub left_out: u64,
     /// The notes of the caller.
     pub notes: Vec<Vec<u8>>,
 }
 
-/// Restores a snapshot into a throttle. Items that have expired since the snapshot are dropped. `keys` is whether the
-/// snapshot's keys were made with the secret of this throttle; if not, only notes and blocks by fields are restored.
+/// Restores a snapshot into a throttle. Items that have expired since the snapshot are dropped. `keys` shows whether
+/// the snapshot's keys were made with this throttle's secret; if not, only notes and blocks by fields are restored.
 ///
 /// # Errors
-/// The snapshot is damaged, truncated or unreadable. All parts before the fault have been restored.
+/// The snapshot is damaged, truncated or unreadable. All parts before the damage have been restored.
 pub fn restore(
     mut parts: Parts<impl Read>,
     keys: bool,
@@ -74,15 +74,14 @@ pub fn restore(
     Ok(restored)
 }
 
-/// A clock that was set back by more than this is trusted: the snapshot then dates from a time when the clock was
-/// wrong.
+/// A clock that was set back by more than this is trusted: the clock must have been wrong when the snapshot was taken.
 const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
-/// The moment at which a process's clock starts, if it continues from a snapshot. `wall` is the current time of the
-/// wall clock. `wall_then` and `saved_at` are the moment of the snapshot, on the wall clock and on the process's clock.
+/// The moment at which a clock that continues from a snapshot starts. `wall` is the current time of the wall clock.
+/// `wall_then` and `saved_at` are the moment of the snapshot on the wall clock and on the process's clock.
 ///
-/// The time in between counts, and the clock never goes back: entries would otherwise contain moments in the future. If
-/// the wall clock was set forward, the process's clock follows it; counts then seem older than they are, and no key
+/// The time since the snapshot counts, and the clock never goes back: entries would otherwise contain future moments.
+/// If the wall clock was set forward, the process's clock follows it; counts then seem older than they are, and no key
 /// gets less. If the wall clock was set back, the process's clock continues from the snapshot, ahead of the wall clock.
 ///
 /// ```
@@ -100,7 +99,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 /// ```
 ///
 /// # Errors
-/// The snapshot is more than a day ahead of a wall clock that has been set. The error is the difference.
+/// The snapshot is more than a day ahead of a wall clock that has been set. The error holds the difference.
 pub fn resumed(wall: Duration, saved_at: Timestamp, wall_then: Duration) -> Result<Timestamp, Duration> {
     let went_on = saved_at + wall.saturating_sub(wall_then);
     let ahead = went_on.since(Timestamp::default() + wall);

@@ -9,7 +9,7 @@ use crate::snapshot::{FRAME_BYTES_MAX, PartWriter};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::Throttle;
 
-/// The maximum number of blocks in one part. Even with the longest values, they fit in a frame.
+/// The maximum number of blocks in one part. Even with the longest values, this many blocks fit in a frame.
 const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
 /// The maximum size of a note, in bytes.
@@ -22,14 +22,14 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most a page, so no request waits longer
-/// than it would for `show table`.
+/// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most one page, so no request waits
+/// longer than during `show table`.
 ///
-/// An upgrade saves in steps: first all keys, without the blocks; then the keys that have `changed` since the previous
-/// step, in their current state. The last step adds the `rest`: all blocks, and the notes of the caller.
+/// An upgrade saves in steps: first all keys, without the blocks; then, in their current state, the keys that have
+/// `changed` since the previous step. The last step adds the `rest`: all blocks, and the caller's notes.
 ///
 /// # Errors
-/// The errors of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.
+/// `to` fails, or a note has more than [`NOTE_BYTES_MAX`] bytes.
 pub fn save(
     throttle: &Throttle,
     head: SnapshotHead,
@@ -60,7 +60,7 @@ pub fn save(
     Ok(Saved { rows, bytes: parts.end()? })
 }
 
-/// Writes the changed keys. A restore drops each of them, then sets its current state.
+/// Writes the changed keys. A restore drops each of these keys, and then sets its current state.
 fn save_changed(
     throttle: &Throttle,
     changed: &[Key],

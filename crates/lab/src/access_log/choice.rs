@@ -1,4 +1,4 @@
-//! Chooses the format of a log: a given format, or a known format that fits its first lines.
+//! Chooses the format of a log: a given format, or a known format that fits the log's first lines.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use crate::access_log::json::Leaves;
 use crate::access_log::wraps::Wraps;
 use crate::access_log::{Dialect, Format, Item, LogPlan, LogRecord, Mapping, ParseError};
 
-/// The number of lines that are read to recognise the format.
+/// The number of lines to read to recognise the format.
 const LOOKED_AT: usize = 200;
 
-/// The maximum number of combinations of wraps that are extended by another wrap. Real lines have at most two or three
+/// The maximum number of combinations of wraps to which another wrap is added. Real lines have at most two or three
 /// wraps: those of kubectl, CRI and syslog.
 const WRAPS_MAX: usize = 24;
 
@@ -27,7 +27,7 @@ pub enum Choice {
 pub(super) type LogKind = (Format, Wraps);
 
 impl Choice {
-    /// The format of a log that begins like this, if a format fits, and a message about that for the operator.
+    /// The format of a log that begins like this, if a format fits, and a message to the operator about the choice.
     pub(super) fn made(&self, head: &[u8], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).take(LOOKED_AT).collect();
@@ -48,9 +48,9 @@ impl Choice {
     }
 
     /// The format that fits the most lines completely. In a tie, or if no format fits, the format that fits the most
-    /// lines up to its wanted items; then the format that knows the most JSON keys. Among equals, the most wraps win,
-    /// because a host at the start of a line would also match a wrap; then the first format. For JSON with unknown
-    /// keys, also returns the options to read it.
+    /// lines up to its wanted items is chosen; then the format that knows the most JSON keys. Among equals, the format
+    /// with the most wraps wins, because a host at the start of a line would also match a wrap; then the first format.
+    /// For JSON with unknown keys, also returns the options with which to read it.
     fn recognised(&self, lines: &[&[u8]], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let mappings: Vec<Mapping> =
             mappings.iter().filter(|mapping| mapping.is_structural()).cloned().collect();
@@ -91,13 +91,13 @@ impl Choice {
     }
 }
 
-/// The lines without these wraps. Lines that lack one of the wraps are left out.
+/// The lines without these wraps. A line that lacks one of the wraps is left out.
 fn inside<'l>(wraps: &Wraps, lines: &[&'l [u8]]) -> Vec<Cow<'l, [u8]>> {
     let mut wraps = wraps.clone();
     lines.iter().filter_map(|line| wraps.strip(line).ok()).collect()
 }
 
-/// The combinations of wraps that these lines may have, fewest wraps first.
+/// The combinations of wraps that these lines may have, starting with the fewest wraps.
 fn all_wraps(lines: &[&[u8]]) -> Vec<Wraps> {
     let (mut all, mut at) = (vec![Wraps::default()], 0);
     while at < all.len().min(WRAPS_MAX) {

@@ -1,4 +1,4 @@
-//! The escapes that logs write in place of bytes that would break a line.
+//! The escapes that logs contain in place of bytes that would break a line.
 
 use memchr::memchr;
 
@@ -10,14 +10,14 @@ pub(super) enum Escape {
     /// HAProxy's `url_enc`: `%22`.
     Percent,
     /// nginx's default: `\x22`. JSON: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. All three also escape the
-    /// backslash, so one way to read them is enough.
+    /// backslash, so one reader is enough for all.
     Backslash,
     /// No escapes.
     None,
 }
 
 impl Escape {
-    /// Appends the bytes that `text` stands for. An incomplete escape is kept as it is.
+    /// Appends the bytes that `text` stands for. An incomplete escape is kept unchanged.
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
         let mark = match self {
             Escape::Hash => b'#',

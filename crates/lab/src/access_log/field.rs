@@ -1,4 +1,4 @@
-//! A field of a request and its place in a line.
+//! A field of a request, and where to find it in a line.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use memchr::memchr;
 use crate::access_log::line::{Values, Wanted, find};
 use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
-/// A `--field` option, such as `owner=%[var(txn.tenant)]`. It names a field and the source of its value: an item of the
-/// format, a JSON key such as `.tenant.id`, or a constant for every request.
+/// A `--field` option, such as `owner=%[var(txn.tenant)]`. The option names a field and the source of the field's
+/// value: an item of the format, a JSON key such as `.tenant.id`, or a constant for every request.
 ///
 /// ```
 /// use slowlane_lab::access_log::Mapping;
@@ -23,7 +23,7 @@ pub struct Mapping {
     /// The noun of an item, or the constant value.
     pub(super) from: String,
     is_item: bool,
-    /// For the field `source`: the number, from the right, of the address that counts in a list.
+    /// For the `source` field: the number, from the right, of the address that counts in a list.
     pub forwarded: Option<NonZeroUsize>,
 }
 
@@ -48,7 +48,7 @@ impl FromStr for Mapping {
     }
 }
 
-/// The origin of a field's value: a constant, or an item of the line.
+/// The origin of a field's value: a constant, or an item in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Constant(String),
@@ -79,7 +79,7 @@ impl Origin {
         Some(Origin::Item { number, part, escape: item.escape })
     }
 
-    /// The origin of a part of the request line. None if the format does not have it.
+    /// The origin of a part of the request line. None if the format does not have that part.
     pub(super) fn of_request_line(part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let of_line = REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted));
         match part {
@@ -88,7 +88,7 @@ impl Origin {
         }
     }
 
-    /// The origin of a field: a value, an item of the format, or a part of an item.
+    /// The origin of a field: a fixed value, an item of the format, or a part of an item.
     pub(super) fn mapped(mapping: &Mapping, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let noun = mapping.from.as_str();
         if !mapping.is_item {
@@ -117,12 +117,12 @@ impl Origin {
         }
     }
 
-    /// The value as written in the line. None if it is missing, which proxies write as nothing or a hyphen.
+    /// The value as written in the line. None if it is missing, for which proxies write nothing or a hyphen.
     pub(super) fn text<'l>(&'l self, values: &Values<'l>) -> Option<&'l [u8]> {
         self.written(values).filter(|&value| !value.is_empty() && value != b"-")
     }
 
-    /// Appends the decoded value. Returns false if it is missing.
+    /// Appends the decoded value. Returns false if the value is missing.
     pub(super) fn append(&self, values: &Values<'_>, out: &mut Vec<u8>) -> bool {
         let Some(value) = self.text(values) else { return false };
         let value = &value[..value.len().min(4 * VALUE_BYTES_MAX)];
@@ -183,7 +183,7 @@ pub(super) fn field(item: &Item) -> Option<&str> {
         "%HM" | "%[method]" | "$request_method" => Some("method"),
         "$host" | "$http_host" => Some("website"),
         _ if ["%[req.hdr(host)", "%[req.fhdr(host)", "%[hdr(host)"].into_iter().any(is) => Some("website"),
-        // `txn.owner` stands for `owner`. The names of slowlane's own variables contain one more dot.
+        // `txn.owner` stands for `owner`. The names of slowlane's own variables contain another dot.
         _ => match noun.strip_prefix("%[var(") {
             Some(variable) => Some(variable.split([')', ',']).next()?.split_once('.')?.1),
             None => ["$slowlane_", "$", "."].iter().find_map(|start| noun.strip_prefix(start)),

@@ -15,7 +15,7 @@ pub enum Dialect {
     Json,
 }
 
-/// Items with literals between them. Two items are never adjacent, because their values could not be separated.
+/// Items with literals between them. Two items are never adjacent, because the items' values could not be separated.
 ///
 /// ```
 /// use slowlane_lab::access_log::{Dialect, Format};
@@ -25,14 +25,14 @@ pub enum Dialect {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// The name of a known format, or the text of any other format.
+    /// The name of a known format, or the text of an unknown format.
     pub name: String,
     pub dialect: Dialect,
     /// The literal before the first item.
     pub(super) before: String,
     pub items: Vec<Item>,
-    /// The number of quotes in the literals, if the proxy does not escape quotes that a client sends: a line with more
-    /// quotes is then ambiguous.
+    /// The number of quotes in the literals, if the proxy does not escape the quotes that a client sends: a line with
+    /// more quotes is then ambiguous.
     pub(super) quotes: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ pub struct Item {
     pub(super) path: String,
     pub(super) shape: LogShape,
     pub(super) escape: Escape,
-    /// The literal between this item and the next one, or the end of the line.
+    /// The literal between this item and the next item, or the end of the line.
     pub(super) after: String,
 }
 
@@ -59,17 +59,17 @@ pub(super) enum LogShape {
     Quoted,
     /// An IP address. An IPv6 address contains colons, and another colon may follow it.
     Address,
-    /// nginx's list of values, one for each upstream server, separated by `, ` or ` : `.
+    /// nginx's list of values, one value for each upstream server, separated by `, ` or ` : `.
     List,
-    /// HAProxy's captures, `{a|b}`. If there are none, the space after them is also missing.
+    /// HAProxy's captures, `{a|b}`. If there are no captures, the space after them is also missing.
     Captures,
-    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, such as a user name that the client invents.
+    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, such as a user name that the client made up.
     BeforeTime,
     /// Digits or a hyphen.
     Number,
 }
 
-/// The maximum number of items of a format. HAProxy has about 90.
+/// The maximum number of items in a format. HAProxy has about 90 items.
 pub(super) const ITEMS_MAX: usize = 128;
 
 /// The items with the request line.
@@ -103,11 +103,11 @@ pub enum FormatError {
     NoMeasure,
 }
 
-/// The known formats and their names: the defaults of proxies and the formats of the shipped files, in the language of
-/// HAProxy or nginx.
+/// The known formats and their names: the default formats of proxies and the formats in the shipped files, in the
+/// language of HAProxy or nginx.
 const KNOWN: &str = include_str!("known.txt");
 
-/// The number of characters that an error quotes, from an unclosed bracket on.
+/// How many characters, from an unclosed bracket on, an error quotes.
 const OPEN_CHARS_MAX: usize = 21;
 
 impl FormatError {
@@ -129,7 +129,7 @@ impl Format {
     /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
     ///
     /// # Errors
-    /// The text has no items, or its items are unknown, not closed, or adjacent.
+    /// The text has no items, or its items are unknown, unclosed or adjacent.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let (escape, text) = directive(text);
         let dialect = Dialect::of(&text);
@@ -161,7 +161,7 @@ impl Format {
                 }
             };
             match item {
-                // `%o` writes nothing: it sets flags for the items after it.
+                // `%o` writes nothing: it sets flags for the items that follow.
                 Some(item) if item.noun == "%o" => is_quoted_by_default = item.shape == LogShape::Quoted,
                 item => items.extend(item),
             }
@@ -214,7 +214,7 @@ impl Item {
 }
 
 impl Dialect {
-    /// The dialect with more items in the text, because each may use the other's sign in a literal.
+    /// The dialect with more items in the text: each dialect may use the other's sign in a literal.
     fn of(text: &str) -> Dialect {
         let count = |sign: char, opens: &[char]| {
             let starts = text.match_indices(sign).filter_map(|(at, _)| text[at + 1..].chars().next());
@@ -248,7 +248,7 @@ fn directive(text: &str) -> (Escape, String) {
 
 /// The joined text of one or more strings in quotes. None if there is text outside quotes, or a quote is not closed.
 ///
-/// Only the quote itself is unescaped: the format has other uses for a backslash.
+/// Only the quote itself is unescaped, because the format has other uses for a backslash.
 fn unquoted(text: &str) -> Option<String> {
     let mut joined = String::new();
     let mut letters = text.chars();
@@ -270,7 +270,7 @@ fn unquoted(text: &str) -> Option<String> {
     Some(joined)
 }
 
-/// nginx's `name` or `{name}`, after its `$`, and the text after it. None if the brace is not closed.
+/// nginx's `name` or `{name}`, after a `$`, and the text after the name. None if the brace is not closed.
 fn nginx_name(text: &str) -> Option<(&str, &str)> {
     match text.starts_with('{') {
         true => enclosed(text, '{', '}'),
@@ -278,7 +278,7 @@ fn nginx_name(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The text between brackets, if `text` begins with `open`, and the text after them. None if the bracket is not closed.
+/// The text between brackets if `text` begins with `open`, and the text after them. None if the bracket is not closed.
 fn enclosed(text: &str, open: char, close: char) -> Option<(&str, &str)> {
     text.strip_prefix(open).map_or(Some(("", text)), |inside| inside.split_once(close))
 }
@@ -298,7 +298,7 @@ struct Word<'t> {
     noun: &'t str,
 }
 
-/// All items of HAProxy 1.8 to 3.2 that are names, not expressions.
+/// All items of HAProxy 1.8 to 3.2 that are names rather than expressions.
 const NAMES: &str = "o OG Bi Bp B CC CS H ID ST T Ta Tc Th Ti Tl Tq Tr TR Td Ts Tt Tu Tw U ac b bc bi bp bq ci cp f fc fi \
                      fp ft hr hrl hs hsl HM HP HPO HQ HU HV lc ms pid r rc rt s sc si sp sq sslc sslv t tr trg trl ts tsc";
 
@@ -306,7 +306,7 @@ const NAMES: &str = "o OG Bi Bp B CC CS H ID ST T Ta Tc Th Ti Tl Tq Tr TR Td Ts 
 const ENCODED: &[&str] = &["r", "HP", "HPO", "HQ", "HU", "hr", "hs", "hrl", "hsl"];
 
 impl Word<'_> {
-    /// Reads an item (HAProxy's configuration.txt, section 8.2.6), and also returns the text after it. None if a
+    /// Reads an item (HAProxy's configuration.txt, section 8.2.6), and also returns the text after the item. None if a
     /// bracket is not closed.
     fn read(text: &str) -> Option<(Word<'_>, &str)> {
         let (label, text) = enclosed(text, '(', ')')?;
@@ -325,7 +325,7 @@ impl Word<'_> {
         Some((Word { label, flags, noun }, rest))
     }
 
-    /// Whether `on` is the last of two opposite flags. None if neither is given.
+    /// Whether `on` comes last among two opposite flags. None if neither flag is given.
     fn flag(&self, on: &str, off: &str) -> Option<bool> {
         let last = self.flags.split(',').rfind(|&flag| flag == on || flag == off)?;
         Some(last == on)

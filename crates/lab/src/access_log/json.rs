@@ -1,4 +1,4 @@
-//! JSON lines: their values by key, and the proxy's names for them.
+//! JSON lines: the values by key, and the proxy's names for the keys.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -10,15 +10,15 @@ use crate::access_log::Escape;
 use crate::access_log::format::{Dialect, Format, ITEMS_MAX, Item};
 use crate::access_log::times::TimeForm;
 
-/// The maximum depth of values: deeper values are refused. Proxies write at most 3 levels, for the values of a header.
+/// The maximum depth of values: deeper values are refused. Proxies write at most three levels, for header values.
 const DEPTH_MAX: usize = 16;
 
 /// The known formats: their names, their keys, and the item that each key stands for. If several keys stand for one
-/// item, the most frequent key counts.
+/// item, the most frequent key is used.
 const KNOWN: &str = include_str!("known_json.txt");
 
-/// Calls `each` with the path, such as `.request.host`, and the text of every value. In a list, only the first value
-/// counts. None if the text is not one whole JSON object.
+/// Calls `each` with the path, such as `.request.host`, and the text of every value. Of a list, only the first value is
+/// used. None if the text is not one whole JSON object.
 pub(super) fn walk<'l>(text: &'l [u8], each: &mut dyn FnMut(&[u8], &'l [u8])) -> Option<()> {
     let mut walk = Walk { rest: text, path: Vec::with_capacity(64), each };
     walk.take(b'{')?;
@@ -33,7 +33,7 @@ struct Walk<'l, 'e> {
 }
 
 impl<'l> Walk<'l, '_> {
-    /// Takes this byte, after any blanks. None if a different byte is next.
+    /// Takes this byte after any blanks. None if a different byte comes next.
     fn take(&mut self, byte: u8) -> Option<()> {
         self.rest = self.rest.trim_ascii_start().strip_prefix(&[byte])?;
         Some(())
@@ -73,7 +73,7 @@ impl<'l> Walk<'l, '_> {
         Some(())
     }
 
-    /// The text of a string after its opening quote, with its escapes.
+    /// The text of a string after its opening quote, with the escapes unchanged.
     fn string(&mut self) -> Option<&'l [u8]> {
         let mut at = 0;
         loop {
@@ -97,10 +97,10 @@ impl<'l> Walk<'l, '_> {
     }
 }
 
-/// Whether a value looks like the value of a field.
+/// Whether a value looks like a value of this field.
 type IsFit = fn(&[u8]) -> bool;
 
-/// The fields for which options are proposed, with the test for their values.
+/// The fields for which options are proposed, each with a test for its values.
 const FIELDS: [(&str, IsFit); 4] = [
     ("time", |text| text.len() >= 10 && TimeForm::Any.read(text).is_some()),
     ("source", |text| peer(text).is_some()),
@@ -116,7 +116,7 @@ const FIELDS: [(&str, IsFit); 4] = [
     }),
 ];
 
-/// The keys of the first lines of a log with their values, most frequent first.
+/// The keys in the first lines of a log, with their values, starting with the most frequent key.
 pub(super) struct Leaves<'l>(Vec<(String, Vec<&'l [u8]>)>);
 
 impl<'l> Leaves<'l> {
@@ -145,7 +145,7 @@ impl<'l> Leaves<'l> {
         })
     }
 
-    /// A format in which every key is an item, under the proxy's name for the item, or else under its own name.
+    /// A format in which every key is an item, under the proxy's name for the item or, without one, under its own name.
     fn format(&self, name: &str, keys: &str) -> Format {
         let item = |(path, _): &(String, _)| Item {
             path: path.clone(),
@@ -156,7 +156,7 @@ impl<'l> Leaves<'l> {
             let count = |at: &usize| self.0[*at].1.len();
             let known = items.iter().position(|item| item.noun == noun);
             let place = self.0.iter().position(|(known, _)| known == path);
-            // If a proxy does not escape its values, a client may forge keys, so the most frequent key counts.
+            // If a proxy does not escape its values, a client may forge keys, so the most frequent key is used.
             if place.as_ref().map(count) > known.as_ref().map(count) {
                 known.into_iter().for_each(|at| items[at].noun = items[at].path.clone());
                 place.into_iter().for_each(|at| noun.clone_into(&mut items[at].noun));
@@ -165,7 +165,7 @@ impl<'l> Leaves<'l> {
         Format { name: name.to_owned(), dialect: Dialect::Json, before: String::new(), items, quotes: None }
     }
 
-    /// The `--field` options with which these keys could be read. None if no value looks like a time.
+    /// The `--field` options with which to read these keys. None if no value looks like a time.
     pub(super) fn proposal(&self) -> Option<String> {
         let option = |(field, is_fit): &(&str, IsFit)| {
             let fit = self.0.iter().find(|(_, values)| values.iter().all(|value| is_fit(value)))?;

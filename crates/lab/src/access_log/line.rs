@@ -13,7 +13,7 @@ use crate::access_log::Escape;
 use crate::access_log::format::{Dialect, Format, ITEMS_MAX, Item, LogShape, REQUEST_LINES};
 use crate::access_log::json;
 
-/// The values of a line, by item number, up to the first that does not fit. None if the item wrote nothing.
+/// The values of a line, by item number, up to the first that does not fit. None if the proxy wrote nothing.
 #[derive(Debug)]
 pub(super) struct Values<'l> {
     pub(super) list: [Option<&'l [u8]>; ITEMS_MAX],
@@ -34,7 +34,7 @@ impl<'l> Values<'l> {
 /// The wanted items of a format.
 pub(super) struct Wanted<'f> {
     pub(super) format: &'f Format,
-    /// The number of items up to the last wanted one.
+    /// The number of items up to the last wanted item.
     pub(super) reach: usize,
 }
 
@@ -43,7 +43,7 @@ impl<'f> Wanted<'f> {
         Wanted { format, reach: 0 }
     }
 
-    /// Marks an item as wanted, and returns it with its number. None if the format does not have it.
+    /// Marks an item as wanted, and returns it with its number. None if the format does not have the item.
     pub(super) fn want(&mut self, noun: &str) -> Option<(usize, &'f Item)> {
         let is_it = |item: &Item| item.noun == noun || item.path == noun;
         let number = self.format.items.iter().position(is_it)?;
@@ -52,7 +52,7 @@ impl<'f> Wanted<'f> {
     }
 }
 
-/// The reason why a line is not a request. Numbers are those of items.
+/// Why a line is not a request. The numbers identify items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParseError {
     /// The literal before this item is missing.
@@ -63,19 +63,19 @@ pub(super) enum ParseError {
     Address(usize),
     /// The line continues after the last item.
     Continues,
-    /// A client has put quotes in the line, so no value is reliable.
+    /// A client has added quotes to the line, so no value is reliable.
     Quotes,
     NoJson,
     /// JSON has this item twice.
     Twice(usize),
     NoTime,
     NoAddress,
-    /// The client is a list of addresses, and no `--forwarded` option says which address counts.
+    /// The client is a list of addresses, and no `--forwarded` option says which of them to use.
     List,
-    /// The list of addresses is too short to contain the address that counts.
+    /// The list of addresses is too short to contain the address to use.
     ShortList,
     NoClient,
-    /// The client sent no valid request, so a proxy would not query slowlane about it.
+    /// The client did not send a valid request, so a proxy would not query slowlane about it.
     NoRequest,
     TooLong,
     Binary,
@@ -88,7 +88,7 @@ pub(super) enum ParseError {
 impl Format {
     /// The values of a line.
     ///
-    /// `needed` is the number of items that the line must have. None if the line must fit to its end, which
+    /// `needed` is the number of items that the line must have. If None, the line must fit to its end, which
     /// distinguishes similar formats.
     pub(super) fn take_apart<'l>(
         &self,
@@ -112,7 +112,7 @@ impl Format {
     }
 
     fn take_json_apart<'l>(&self, line: &'l [u8], mut values: Values<'l>) -> Result<Values<'l>, ParseError> {
-        // The keys of most lines are in the same order, so each search begins after the last match.
+        // Most lines have their keys in the same order, so each search begins after the last match.
         let (mut next, mut twice) = (0, None);
         let mut take = |path: &[u8], value: &'l [u8]| {
             let mut places = (next..self.items.len()).chain(0..next);
@@ -130,7 +130,7 @@ impl Format {
         for (number, item) in self.items.iter().enumerate() {
             let Some((value, behind)) = item.value(rest) else {
                 // A line that is truncated within the request line is still useful. The common log format has nothing
-                // after the bytes.
+                // after the number of bytes.
                 if !rest.is_empty() && item.may_be_last() {
                     values.push(Some(rest.strip_prefix(b"\"").unwrap_or(rest)));
                 }
@@ -154,7 +154,7 @@ impl Format {
 }
 
 impl Item {
-    /// The value at the start of `text`, and the text after it. None if the value's end is missing.
+    /// The value at the start of `text`, and the text after that value. None if the value's end is missing.
     fn value<'l>(&self, text: &'l [u8]) -> Option<(Option<&'l [u8]>, &'l [u8])> {
         let after = self.after.as_bytes();
         let (value, behind) = match self.shape {
@@ -193,16 +193,16 @@ impl Item {
     }
 }
 
-/// The text up to the quote that precedes `after`, and the text after this quote.
+/// The text up to the quote that precedes `after`, and the text after that quote.
 fn quoted<'l>(text: &'l [u8], after: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
-    // HAProxy does not encode the quotes that a client sends in some values.
+    // HAProxy does not encode the quotes that a client sends in certain values.
     let is_end = |behind: &[u8]| behind.is_empty() || behind.starts_with(after);
     let quote = memchr_iter(b'"', text).find(|quote| is_end(&text[quote + 1..]))?;
     Some((&text[..quote], &text[quote + 1..]))
 }
 
 /// The length of the text before the only time like `[06/Feb/2009:12:14:14 +0000] "`. None if there is no such time, or
-/// if a client has written another.
+/// if a client has added another.
 fn before_time_bytes(text: &[u8]) -> Option<usize> {
     const TIME_BYTES: usize = "[06/Feb/2009:12:14:14 +0000".len();
     let is_time = |&at: &usize| text.get(at + TIME_BYTES..).is_some_and(|rest| rest.starts_with(b"] \""));
@@ -217,7 +217,7 @@ fn unescaped(literal: &[u8], text: &[u8]) -> Option<usize> {
     memchr_iter(b'"', text).find(|&at| text[at..].starts_with(literal) && !is_escaped(at))
 }
 
-/// The length of a list, up to the literal after it.
+/// The length of a list, up to the literal after the list.
 fn list_bytes(literal: &[u8], text: &[u8]) -> Option<usize> {
     let is_inside = |begin: &[u8], rest: &[u8]| {
         begin.ends_with(b",") || begin.ends_with(b" :") || rest.starts_with(b" : ")
@@ -233,13 +233,13 @@ fn captures(text: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
         if text.starts_with(b"\"{") { (b"\"{", b"}\"") } else { (b"{", b"}") };
     let Some(inside) = text.strip_prefix(open) else { return Some((None, text)) };
     let (value, behind) = inside.split_at(memchr(b'}', inside)?);
-    // A line that is cut after the brace has no closing quote.
+    // A line that is cut off after the brace has no closing quote.
     Some((Some(value), behind.strip_prefix(close)?))
 }
 
 /// The position of a literal in `text`.
 ///
-/// This runs for each item of each line, mostly over a few bytes: any prepared searcher would take longer to start.
+/// This function runs for each item of each line, mostly over few bytes: a prepared searcher would start more slowly.
 pub(super) fn find(literal: &[u8], text: &[u8]) -> Option<usize> {
     match literal {
         [only] => text.iter().position(|byte| byte == only),

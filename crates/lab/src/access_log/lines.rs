@@ -11,8 +11,8 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The first bytes of compressed files, and their programs: RFC 1952, section 2.3.1; RFC 8878, section 3.1.1; and two
-/// formats that are only recognised, not read.
+/// The first bytes of compressed files, and the programs that write such files: RFC 1952, section 2.3.1; RFC 8878,
+/// section 3.1.1; and two formats that are recognised but not read.
 const MAGICS: [(&[u8], &str); 4] =
     [(b"\x1F\x8B", "gzip"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"\xFD7zXZ\0", "xz"), (b"BZh91A", "bzip2")];
 
@@ -41,7 +41,7 @@ pub struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    /// Reads the start of the log, which shows its compression and its format.
+    /// Reads the start of the log, which reveals its compression and its format.
     pub fn new(mut input: impl Read + 'r) -> Lines<'r> {
         let mut magic = Vec::new();
         // A single read may return only one byte.
@@ -73,7 +73,7 @@ impl<'r> Lines<'r> {
         Lines { input, compression, head, line: Vec::new(), number: 0, broken }
     }
 
-    /// The next line and its number; None in place of a line longer than [`LINE_BYTES_MAX`].
+    /// The next line and its number, or None in place of a line longer than [`LINE_BYTES_MAX`].
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the buffer")]
     pub fn next(&mut self) -> Option<(u64, Option<&[u8]>)> {
         self.line.clear();
@@ -107,7 +107,7 @@ impl<'r> Lines<'r> {
         self.number
     }
 
-    /// The reason why reading stopped before the end of the log.
+    /// Why reading stopped before the end of the log.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }

@@ -1,4 +1,4 @@
-//! One log: its format, its requests and its faulty lines.
+//! One log: its format, its requests and its unreadable lines.
 
 use std::cmp::Reverse;
 use std::io::Read;
@@ -11,8 +11,8 @@ use crate::access_log::{Choice, Lines, LogPlan, LogRecord, Mapping, Measure, Par
 /// The maximum number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
 
-/// The maximum number of kinds of fault that are counted separately. Faults of any other kind are counted with the last
-/// of these kinds.
+/// The maximum number of kinds of fault that are counted separately. All further kinds of fault are counted with the
+/// last of these kinds.
 const KINDS_MAX: usize = 64;
 
 /// A log that is being read.
@@ -26,18 +26,18 @@ pub(crate) struct Log {
     errors: Vec<(ParseError, Faulty)>,
     is_empty: bool,
     last_ns: u64,
-    /// The time that the log has reached. It never goes back, and a single line far ahead of others does not move it.
+    /// The time that the log has reached. It never goes back, and a single line far ahead does not move it.
     pub(crate) come_to_ns: u64,
     clock: LogClock,
     told: Option<String>,
 }
 
-/// A clock of local time, which shows one hour twice when summer time ends.
+/// A clock that shows local time, which repeats one hour when summer time ends.
 #[derive(Debug, Default)]
 struct LogClock {
     /// The time added to all times since the clock went back.
     added_ns: u64,
-    /// The number of consecutive lines that are behind the log's time by `BACK_NS` to an hour, and the end of the last
+    /// The number of consecutive lines that are `BACK_NS` to an hour behind the log's time, and the end of the last
     /// request.
     behind: (u8, u64),
     /// Where the clock went back: the time that the log had reached, and the number of the line.
@@ -47,15 +47,15 @@ struct LogClock {
 const HOUR_NS: u64 = 3_600 * 1_000_000_000;
 
 /// A line that is behind by less than this does not mean that the clock went back: proxies log requests when they are
-/// answered, so lines may be a little behind.
+/// answered, so a line may be a little behind.
 const BACK_NS: u64 = HOUR_NS / 4;
 
-/// This many consecutive lines that are behind, each no earlier than the one before, mean that the clock went back. A
+/// This many consecutive lines that are behind, each no earlier than the line before, mean that the clock went back. A
 /// single such line may come from a long request.
 const BEHIND: u8 = 3;
 
 impl LogClock {
-    /// Detects that the clock went back, and then corrects times. `come_to_ns` is the time that the log has reached.
+    /// Detects that the clock went back, and corrects later times. `come_to_ns` is the time that the log has reached.
     fn set(&mut self, record: &mut LogRecord, come_to_ns: u64, line: u64) {
         record.at_ns = record.at_ns.saturating_add(self.added_ns);
         let end_ns = record.at_ns.saturating_add(record.took_ns.unwrap_or(0));
@@ -76,13 +76,13 @@ impl LogClock {
 /// The number of lines with a fault, and the numbers of the first few of these lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faulty {
-    /// The text of the fault. Empty until the whole log is read.
+    /// The text of the fault. Empty until the whole log has been read.
     pub why: String,
     #[serde(rename = "lines")]
     pub count: u64,
     #[serde(rename = "first")]
     pub numbers: Vec<u64>,
-    /// Whether the lines could be read, but are not requests.
+    /// Whether the lines could be read but are not requests.
     #[serde(skip)]
     pub is_read: bool,
 }
@@ -108,7 +108,7 @@ pub struct LogOutcome {
 }
 
 impl LogOutcome {
-    /// The number of lines that could not be read, or had no usable client.
+    /// The number of lines that could not be read or had no usable client.
     pub fn unusable(&self) -> u64 {
         if self.format.is_none() {
             return self.lines;
@@ -118,7 +118,7 @@ impl LogOutcome {
 }
 
 impl Log {
-    /// Opens a log and recognises its format. `wanted` returns whether a policy uses a field, `measures` is given if a
+    /// Opens a log and recognises its format. `wanted` tells whether a policy uses a field, `measures` is given if a
     /// policy counts work, and `number` is stored in each record.
     pub(crate) fn open(
         name: String,
@@ -160,7 +160,7 @@ impl Log {
         self.clock.back
     }
 
-    /// Adopts the change of another log's clock, if that clock went back before this log began.
+    /// Adopts the change to another log's clock if that clock went back before this log began.
     pub(crate) fn follow(&mut self, other: (u64, u64)) {
         let is_local = self.plan.as_ref().is_some_and(|plan| !plan.times.has_zone());
         if is_local && self.requests <= 2 && self.last_ns >= other.0 && self.clock.added_ns == 0 {
@@ -168,10 +168,10 @@ impl Log {
         }
     }
 
-    /// Reads up to the next request. Returns false if there is none.
+    /// Reads up to the next request. Returns false if there are no more requests.
     pub(crate) fn next(&mut self, record: &mut LogRecord) -> bool {
         let Some(plan) = &mut self.plan else {
-            // The lines must be read to be counted as unusable.
+            // The lines must be read so that they can be counted as unusable.
             while self.lines.next().is_some() {}
             return false;
         };
@@ -189,7 +189,7 @@ impl Log {
                     if !plan.times.has_zone() {
                         self.clock.set(record, self.come_to_ns, number);
                     }
-                    // A single line that is far ahead of the previous one does not move the clock.
+                    // A single line that is far ahead of the line before does not move the clock.
                     self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
                     self.last_ns = record.at_ns;
                     return true;
@@ -200,7 +200,7 @@ impl Log {
         false
     }
 
-    /// The time of the log's last request, or the time that the log has reached, if that is later.
+    /// The time of the log's last request or, if later, the time that the log has reached.
     pub(crate) fn ends_ns(&self) -> u64 {
         self.come_to_ns.max(self.last_ns)
     }

@@ -9,7 +9,7 @@ use crate::access_log::line::{Values, Wanted};
 use crate::access_log::times::parts;
 use crate::access_log::{FormatError, PlanError};
 
-/// A `--measure` option, such as `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that holds it.
+/// A `--measure` option, such as `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that holds the measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measure(Mapping);
 
@@ -25,9 +25,9 @@ impl FromStr for Measure {
     }
 }
 
-/// The items of each measure, best first. For seconds, the application's time alone comes before items that include
-/// more. The third element names the times before the application, which are subtracted if the line has them. For
-/// bytes, only the last item excludes headers.
+/// The items of each measure, best first. For seconds, items with only the application's time come before items that
+/// include more. The third element names the times spent before the application, which are subtracted if the line has
+/// them. For bytes, only the last item excludes headers.
 const KNOWN: [(&str, &str, &[&str]); 13] = [
     ("seconds", "$upstream_response_time", &[]),
     ("seconds", "$upstream_ms", &[]),
@@ -52,16 +52,16 @@ pub(super) struct Measures([Option<MeasurePlace>; 3]);
 struct MeasurePlace {
     origin: Origin,
     /// Whether a hyphen counts as 0, as in known items: no server was contacted, or no bytes were sent. In an item that
-    /// the operator names, a hyphen is no measure.
+    /// the operator names, a hyphen means no measure.
     is_known: bool,
     /// The items whose times are subtracted.
     before: Vec<usize>,
-    /// The number of time units in a second, such as 1000 for milliseconds. 1 for bytes and costs.
+    /// The number of the item's time units in a second, such as 1000 for milliseconds. 1 for bytes and costs.
     parts: u64,
 }
 
 impl Measures {
-    /// The given items or, for a measure without one, the best item of the format.
+    /// The given items or, for a measure without a given item, the best item in the format.
     pub(super) fn new(given: &[Measure], wanted: &mut Wanted<'_>) -> Result<Measures, PlanError> {
         let mut measures = Measures::default();
         for (place, name) in measures.0.iter_mut().zip(NAMES) {

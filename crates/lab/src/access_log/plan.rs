@@ -45,17 +45,17 @@ pub(crate) struct LogPlan {
     pub(super) format: Format,
     pub(crate) times: Times,
     source: Option<usize>,
-    /// The item that the operator has named for the source, and the number, from the right, of the address that counts
-    /// in a list.
+    /// The item that the operator has named for the source and, if the item is a list, the number, from the right, of
+    /// the address to use.
     mapped_source: Option<(Origin, Option<NonZeroUsize>)>,
     /// Whether the policy uses the source.
     needs_source: bool,
     method: Option<Origin>,
-    /// The names of the fields, except the source, and the origins of each in order of preference.
+    /// The names of the fields, except the source, and the origins of each field in order of preference.
     pub(crate) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
     measures: Measures,
-    /// The number of items that a line must have to be a request. Any items of measures after these are optional.
+    /// The number of items that a line must have to be a request. Any items for measures after these are optional.
     needed: usize,
     /// The wraps of the log's lines.
     pub(super) wraps: Wraps,
@@ -98,7 +98,7 @@ impl LogPlan {
                 field => add(field, origin),
             }
         }
-        // Envoy writes the address of its peer only at the end of the list.
+        // Envoy writes the address of the connection's other end only at the end of the list.
         if source.is_none() && !is_mapped("source") {
             let peer = Origin::new("$forwarded_for_peer", LogPart::Whole, &mut items);
             mapped_source = peer.map(|origin| (origin, NonZeroUsize::new(1)));
@@ -145,7 +145,7 @@ impl LogPlan {
         })
     }
 
-    /// Adds the measures of work to the plan, as far as the format has them.
+    /// Adds the measures of work that the format has to the plan.
     pub(super) fn with_measures(mut self, given: &[Measure]) -> Result<LogPlan, PlanError> {
         self.measures = Measures::new(given, &mut Wanted::new(&self.format))?;
         Ok(self)
@@ -157,14 +157,14 @@ impl LogPlan {
             || self.names.iter().any(|name| name == field)
     }
 
-    /// Whether the log's lines carry the website only in request lines with an absolute URI.
+    /// Whether the log's lines contain the website only if the request line has an absolute URI.
     pub(crate) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
         let is_host = |from: &Origin| matches!(from, Origin::Item { part: LogPart::Host, .. });
         place.is_some_and(|place| self.origins[place].iter().all(is_host))
     }
 
-    /// Reads a line into a record. If `is_whole`, the line must fit to its end.
+    /// Reads a line into a record. If `is_whole`, the line must fit the format to its end.
     pub(super) fn read(
         &mut self,
         line: &[u8],
@@ -195,7 +195,7 @@ impl LogPlan {
         Ok(())
     }
 
-    /// The source of a request. `buffer` must be empty: it takes the decoded value.
+    /// The source of a request. `buffer` must be empty; the decoded value is written to it.
     fn source(&self, values: &Values<'_>, buffer: &mut Vec<u8>) -> Result<Option<IpAddr>, ParseError> {
         let source = match (self.source, &self.mapped_source) {
             (Some(item), _) => values.of(item).map_or(Ok(None), address)?,
@@ -248,8 +248,8 @@ impl LogPlan {
     }
 }
 
-/// Whether this is a method (RFC 9110, section 5.6.2). `<BADREQ>` is not, nor are TLS handshakes that nginx logs on a
-/// port without TLS.
+/// Whether this is a method (RFC 9110, section 5.6.2). `<BADREQ>` is not a method, nor are the TLS handshakes that
+/// nginx logs on a port without TLS.
 fn is_token(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
@@ -262,8 +262,8 @@ fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     peer(text).map(Some).ok_or(ParseError::NoAddress)
 }
 
-/// The client in an item that the operator has named: an address, or the address that counts in a list, numbered from
-/// the right.
+/// The client in an item that the operator has named: an address, or the address to use in a list, numbered from the
+/// right.
 fn client(text: &[u8], forwarded: Option<NonZeroUsize>) -> Result<IpAddr, ParseError> {
     let Some(number) = forwarded else {
         let fault = if text.contains(&b',') { ParseError::List } else { ParseError::NoAddress };

@@ -6,10 +6,10 @@ use std::num::NonZeroU16;
 
 use slowlane_core::base::{Ending, Request, Value};
 
-/// The maximum number of fields that are read from a line.
+/// The maximum number of fields to read from a line.
 pub(crate) const FIELDS_MAX: usize = 16;
 
-/// Longer values are cut. No legitimate value of a key is this long.
+/// Longer values are cut. No legitimate value in a key is this long.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_024;
 
 /// Larger buffers are not kept for reuse, because up to 262144 records may be held at once.
@@ -20,11 +20,11 @@ pub(crate) const KEPT_BYTES_MAX: usize = 256;
 pub(crate) struct LogRecord {
     /// The time of the request, in nanoseconds since 1970.
     pub(crate) at_ns: u64,
-    /// The time until the answer, if the log has it.
+    /// The time until the answer, if the log contains it.
     pub(crate) took_ns: Option<u64>,
-    /// The request's work, as far as the log has it.
+    /// The request's work, as far as the log shows it.
     pub(crate) ending: Ending,
-    /// The number of the log that the request comes from, whose plan names the fields.
+    /// The number of the log from which the request comes. The log's plan names the fields.
     pub(crate) log: u32,
     pub(crate) source: Option<IpAddr>,
     /// The values of the other fields, concatenated.

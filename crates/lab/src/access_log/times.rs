@@ -8,11 +8,11 @@ use crate::access_log::line::{Values, Wanted};
 /// The notation of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeForm {
-    /// `06/Feb/2009:12:14:14.655`, without a zone and taken for UTC, or `06/Feb/2009:12:14:14 +0100`.
+    /// `06/Feb/2009:12:14:14.655`, which has no zone and is taken to be in UTC, or `06/Feb/2009:12:14:14 +0100`.
     Clf,
     /// `2009-02-06T12:14:14+01:00`
     Iso8601,
-    /// A decimal number of units, of this many nanoseconds each: `1233922454.655`.
+    /// A decimal number of units of this many nanoseconds each: `1233922454.655`.
     Decimal(u64),
     /// Any of these forms. The unit of a number follows from its size.
     Any,
@@ -23,7 +23,7 @@ const SECONDS: TimeForm = TimeForm::Decimal(SECOND_NS);
 const MILLISECONDS: TimeForm = TimeForm::Decimal(1_000_000);
 const MICROSECONDS: TimeForm = TimeForm::Decimal(1_000);
 
-/// Items with a time, best first: the time of the request, of its connection, of its answer.
+/// Items with a time, best first: the time of the request, of its connection, or of its answer.
 const TIMES: &[(&str, TimeForm)] = &[
     ("%tr", TimeForm::Clf),
     ("%trg", TimeForm::Clf),
@@ -49,10 +49,10 @@ const TIMES: &[(&str, TimeForm)] = &[
     ("$start_local", TimeForm::Clf),
 ];
 
-/// Items with the duration; items without the connection's idle time come first.
+/// Items with a duration. The items that exclude the connection's idle time come first.
 const DURATIONS: [&str; 6] = ["%Ta", "%Tu", "%Tt", "$request_time", "$request_ms", "$request_ns"];
 
-/// The number of a duration item's units in a second, such as 1000 for milliseconds.
+/// How many of a duration item's units make a second, such as 1000 for milliseconds.
 pub(super) fn parts(noun: &str) -> u64 {
     match noun {
         _ if noun.starts_with("%T") || noun.ends_with("_ms") => 1_000,
@@ -61,7 +61,7 @@ pub(super) fn parts(noun: &str) -> u64 {
     }
 }
 
-/// The position and the form of the times in a line.
+/// The positions and the formats of the times in a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     /// The item with the time.
@@ -78,7 +78,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// `mapped` is the item that the operator has named. Returns None if no item of the format holds a time.
+    /// `mapped` is the item that the operator has named. Returns None if no item in the format holds a time.
     pub(super) fn new(mapped: Option<&str>, wanted: &mut Wanted<'_>) -> Option<Times> {
         let mapped = mapped.map(|noun| (noun, TimeForm::Any));
         let (noun, item, form) = mapped
@@ -94,12 +94,12 @@ impl Times {
         Some(Times { noun: noun.to_owned(), item, form, is_fine: false, is_of_end, ms, duration })
     }
 
-    /// Whether times have a zone. HAProxy's usual times have none.
+    /// Whether times have a zone. The times that HAProxy usually writes have none.
     pub(crate) fn has_zone(&self) -> bool {
         !matches!(&*self.noun, "%tr" | "%t")
     }
 
-    /// Whether the format has no fractions of a second, or no time so far had one.
+    /// Whether the format has no fractions of a second, or no time so far has had any.
     pub(crate) fn is_in_seconds(&self) -> bool {
         let is_fine =
             self.is_fine && self.form == TimeForm::Any || matches!(self.form, MILLISECONDS | MICROSECONDS);
@@ -110,7 +110,7 @@ impl Times {
         self.duration.is_some()
     }
 
-    /// The time of the request in nanoseconds since 1970, and its duration.
+    /// The time of the request in nanoseconds since 1970, and the request's duration.
     pub(super) fn read(&mut self, values: &Values<'_>) -> Option<(u64, Option<u64>)> {
         let mut at_ns = self.form.read(values.of(self.item)?)?;
         if let Some(ms) = self.ms {
@@ -120,7 +120,7 @@ impl Times {
         self.is_fine |= at_ns % SECOND_NS != 0;
         let duration_ns = self.duration.and_then(|(item, unit_ns)| {
             let text = values.of(item)?;
-            // With `option logasap`, HAProxy writes a `+` before the time so far.
+            // With `option logasap`, HAProxy writes a `+` before the duration so far.
             decimal(text.strip_prefix(b"+").unwrap_or(text), unit_ns)
         });
         if self.is_of_end {

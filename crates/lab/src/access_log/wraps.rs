@@ -1,4 +1,4 @@
-//! Wraps: text before or around a proxy's line, written by syslog, Kubernetes, Docker or the journal, or a ticket.
+//! Wraps: what syslog, Kubernetes, Docker, the journal or a ticket puts before or around a proxy's line.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,16 @@ use serde::Deserialize;
 use crate::access_log::ParseError;
 use crate::access_log::line::find;
 
-/// The maximum length of a prefix, such as that of a syslog daemon.
+/// The maximum length of a prefix, such as the prefix that a syslog daemon writes.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// The mark of a message in UTF-8 (RFC 5424, section 6.4).
+/// The mark of a message that is in UTF-8 (RFC 5424, section 6.4).
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Returns the text inside a wrap. None if the line does not have this wrap.
 type Strip = for<'l> fn(&'l [u8], &mut Piece) -> Option<Cow<'l, [u8]>>;
 
-/// The part of a line that a container runtime has written as a line of its own.
+/// The part of a line that a container runtime has written as a separate line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
     /// Whether the line continues in the next piece of the same stream.
@@ -40,7 +40,7 @@ const WRAPS: [(&str, Strip); 10] = [
     ("syslog", |line, _| behind(b"", b": ", line).map(Cow::from)),
     // `[pod/web-0/nginx] `
     ("kubectl", |line, _| behind(b"[pod/", b"] ", line).map(Cow::from)),
-    // `stdout F `, after a date; `P` if the line continues
+    // `stdout F ` after a date, or `P` instead of `F` if the line continues
     ("CRI", |line, piece| {
         let &[b's', b't', b'd', third, _, _, b' ', tag, b' ', ref text @ ..] = line else { return None };
         *piece = Piece { is_open: tag == b'P', is_error: third == b'e' };
@@ -69,14 +69,14 @@ const WRAPS: [(&str, Strip); 10] = [
         }
         Some(rest.into())
     }),
-    // `MESSAGE=`, among lines with other fields; a binary message is on lines of its own
+    // `MESSAGE=` among lines with other fields; a binary message is on separate lines
     ("the journal", |line, _| match line {
         b"MESSAGE" => None,
         _ => Some(line.strip_prefix(b"MESSAGE=").unwrap_or_default().into()),
     }),
 ];
 
-/// The text after a prefix with this start and this end.
+/// The text after a prefix that starts and ends with these strings.
 fn behind<'l>(begin: &[u8], end: &[u8], line: &'l [u8]) -> Option<&'l [u8]> {
     let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
     Some(&line[find(end, head.strip_prefix(begin)?)? + begin.len() + end.len()..])
@@ -119,19 +119,19 @@ struct Envelope {
 pub(super) struct Wraps {
     /// The indexes of the wraps in the table `WRAPS`.
     list: Vec<usize>,
-    /// For standard output and standard error: whether the last piece continues in the next piece.
+    /// For standard output and for standard error, whether the last piece continues in the next piece.
     is_open: [bool; 2],
 }
 
 impl Wraps {
-    /// All combinations of these wraps with one more inside them.
+    /// These wraps with one more wrap inside them, in every combination.
     pub(super) fn more(&self) -> impl Iterator<Item = Wraps> {
         let others = (0..WRAPS.len()).filter(|wrap| !self.list.contains(wrap));
         others.map(|wrap| Wraps { list: [&self.list[..], &[wrap]].concat(), is_open: [false; 2] })
     }
 
     /// The proxy's line inside these wraps. A runtime cuts long lines, and a client could choose the beginning of the
-    /// second piece, so no piece is read as a line.
+    /// second piece, so no piece is read as a separate line.
     pub(super) fn strip<'l>(&mut self, line: &'l [u8]) -> Result<Cow<'l, [u8]>, ParseError> {
         let (mut text, mut piece) = (Cow::Borrowed(line), Piece::default());
         for (name, strip) in self.list.iter().map(|&wrap| WRAPS[wrap]) {

@@ -10,10 +10,10 @@ use crate::advise::AdviseError;
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy, expression_of};
 
-/// The numbers of the types that an operator may declare.
+/// The numbers of types that an operator may declare.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 
-/// The fields that make up a key: `source`, `website`, `source+website`, or a field of your own in place of `website`.
+/// The fields that make up a key: `source`, `website`, `source+website`, or your own field in place of `website`.
 ///
 /// ```
 /// use slowlane_lab::advise::By;
@@ -31,7 +31,7 @@ pub struct ProposedLines {
     /// The name of the map.
     pub map: String,
     pub map_lines: String,
-    /// The config lines that a user-defined type or a map of expressions needs; empty if neither is used.
+    /// The config lines that a user-defined type or a map of expressions needs. Empty if neither is used.
     pub config: String,
 }
 
@@ -69,12 +69,12 @@ impl By {
         }
     }
 
-    /// Whether the lines of the type's map are addresses and networks.
+    /// Whether the lines of the type's map contain addresses and networks.
     pub(super) fn is_by_address(&self) -> bool {
         self.looked_up() == "source"
     }
 
-    /// The keys of the map lines for these values, and the method that matches them.
+    /// The keys of the map lines that match these values, and the method by which they match.
     fn keys(&self, values: &[String]) -> (Method, Vec<String>) {
         match self.is_by_address() || values.iter().all(|value| is_plain(value)) {
             true => (Method::Str, values.to_vec()),
@@ -82,8 +82,8 @@ impl By {
         }
     }
 
-    /// The numbers of these types: fixed for built-in types, assigned for types that the operator has to declare. A map
-    /// has one SLO for each value, so each type needs its own map.
+    /// The numbers of these types: fixed for built-in types, and assigned for types that the operator has to declare. A
+    /// map has one SLO for each value, so each type needs its own map.
     pub(super) fn digits(types: &[By]) -> Result<Vec<u16>, AdviseError> {
         let (mut own, mut maps) = (OWN_TYPES, HashMap::new());
         let mut digit = |by: &By| {
@@ -108,7 +108,7 @@ impl By {
         if method == Method::Reg { format!("{field}-reg.map") } else { format!("{field}.map") }
     }
 
-    /// The lines of the map: one for each of these keys or, if there are no keys, lines for every address.
+    /// The lines of the map: one line for each of these keys or, if there are no keys, lines for every address.
     fn map_lines(id: u32, keys: &[String]) -> String {
         match keys {
             [] => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
@@ -135,7 +135,7 @@ impl By {
         lines
     }
 
-    /// The lines for these values, or for every address if there are none, and a policy in which the SLO is in force.
+    /// The lines for these values or, without values, for every address, and a policy to which the SLO is applied.
     pub(super) fn proposed(
         &self,
         digit: u16,
@@ -150,7 +150,7 @@ impl By {
         Ok((ProposedLines { slo_line, map: self.map(method), map_lines, config }, policy))
     }
 
-    /// A policy in which every request with the fields of the type falls under its SLO.
+    /// A policy in which every request with the fields of the type falls under the type's SLO.
     pub(super) fn policy_of_all(&self, digit: u16) -> Result<Policy, AdviseError> {
         let id = By::id(digit);
         // Any value that is not empty.
@@ -176,12 +176,12 @@ impl By {
     }
 }
 
-/// Whether a map line can contain the value unchanged: it has no blanks, and nothing that a check would warn about.
+/// Whether a map line can contain the value unchanged, with no blanks and nothing that a check would warn about.
 fn is_plain(value: &str) -> bool {
     !value.contains([' ', '#', '*', '\\', '"', '\'']) && shown(value) == value
 }
 
-/// Longer values are matched by their beginning, because the automaton of an expression has a maximum size.
+/// A longer value is matched by its beginning, because the automaton of an expression has a maximum size.
 const EXPRESSION_LETTERS_MAX: usize = 200;
 
 /// The regular expression for one value, written without blanks.

@@ -1,4 +1,4 @@
-//! The clients of one type, in bounded memory: their rates, signs of a bot, and largest debts at every rate.
+//! The clients of one type, in bounded memory: their rates, signs that they are bots, and largest debts at every rate.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,18 +8,18 @@ use crate::replay::{KEYS_MAX, forget_half, name, text};
 use slowlane_core::base::{Key, Rate, Request, SloId, Timestamp};
 use slowlane_core::policy::Policy;
 
-/// A limit for each address does not affect addresses with at most this many requests.
+/// A limit for each address does not affect an address with no more requests than this.
 pub(super) const FEW: u32 = 10;
 
 /// Fewer addresses are not a crowd.
 const SCATTERED_MIN: u64 = 100;
 
-/// The clients of a type by key. The keys are those that a policy would count.
+/// The clients of a type, by key. The keys are the keys that a policy would count.
 pub(super) struct Clients {
     pub(super) by: By,
     pub(super) id: SloId,
     policy: Policy,
-    /// The hasher has a secret, because the clients in the log chose the values of the keys.
+    /// The hasher has a secret, because the clients in the log chose the keys' values.
     pub(super) rows: HashMap<Key, Client>,
     forgotten: u64,
 }
@@ -31,7 +31,7 @@ impl Clients {
         Ok(Clients { by: by.clone(), id, policy, rows: HashMap::new(), forgotten: 0 })
     }
 
-    /// Counts a request, if it has the fields of the type. Returns its cost.
+    /// Counts a request if it has the fields of the type. Returns the cost of the request.
     pub(super) fn count(&mut self, request: &Request<'_>, now: Timestamp, bot: Option<&str>) -> u32 {
         let cases = self.policy.cases(request);
         let cost = cases.cost;
@@ -84,11 +84,11 @@ pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
     texts.map(|text| text.parse().expect("a rate"))
 });
 
-/// A client that sends this many requests in each of this many consecutive minutes is a bot, because people pause.
+/// A client that sends this many requests a minute for this many consecutive minutes is a bot, because people pause.
 const STEADY_PER_MINUTE: u64 = 10;
 const STEADY_MINUTES: u64 = 30;
 
-/// The label of a bot that does not name itself, in place of a name.
+/// The label, in place of a name, of a bot that does not name itself.
 pub(super) const STEADY: &str = "(steady)";
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -96,7 +96,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The figures of a client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
-    /// The fields of the client's key and their values, safe to show.
+    /// The fields of the client's key with their values, in a form that is safe to show.
     pub(super) name: Box<str>,
     /// The value of the field that is looked up.
     pub(super) value: Box<[u8]>,
@@ -105,20 +105,20 @@ pub(super) struct Client {
     cost: u64,
     second: Peak,
     minute: Peak,
-    /// The last minute with many requests, and the current and the maximum number of consecutive such minutes.
+    /// The last minute with many requests, and the current and the longest run of consecutive such minutes.
     busy: u64,
     row: u64,
     row_max: u64,
     /// The name of the bot, and the number of requests whose user agent named a bot.
     agent: Option<Box<str>>,
     named: u64,
-    /// For a group of addresses: each bit stands for a 64th of all addresses, so no more bits are set than the group
-    /// has addresses.
+    /// For a group of addresses: each bit stands for a 64th of all addresses, so the group has at least as many
+    /// addresses as there are set bits.
     pub(super) seen: u64,
     debts: [Debt; 22],
 }
 
-/// The number of requests in a second or a minute: in the last period with requests, and in the busiest period.
+/// The number of requests in a second or a minute: in the last such period with requests, and in the busiest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     at: u64,
@@ -126,7 +126,7 @@ struct Peak {
     most: u64,
 }
 
-/// A bucket with an unlimited burst: the time at which it will be full again, and its largest debt so far.
+/// A bucket with an unlimited burst: the time at which it will be full again, and the bucket's largest debt so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     full_at_ns: u64,
@@ -169,12 +169,12 @@ impl Client {
         }
     }
 
-    /// The number of requests: in total, in the busiest minute, and in the busiest second.
+    /// The number of requests in total, in the busiest minute, and in the busiest second.
     pub(super) fn figures(&self) -> [u64; 3] {
         [self.requests, self.minute.most, self.second.most]
     }
 
-    /// The name of the bot, if most of its requests give a name, or the label for a steady rate.
+    /// The bot's name if most of its requests give a name, or the label for a steady rate.
     pub(super) fn bot(&self) -> Option<&str> {
         match &self.agent {
             Some(agent) if self.named * 2 > self.requests => Some(agent),
@@ -186,7 +186,7 @@ impl Client {
     /// `off_ns`.
     pub(super) fn burst(&self, rate: usize, off_ns: u64) -> u64 {
         let debt_ns = self.debts[rate].most_ns.saturating_add(off_ns);
-        // No debt is larger than the cost of all requests together.
+        // No debt exceeds the total cost of all requests.
         debt_ns.div_ceil(slot_ns(&RATES[rate])).min(self.cost)
     }
 }
@@ -204,7 +204,7 @@ const NO_BOT: &[u8] = b"cubot";
 /// Longer names are cut, because clients choose them.
 const NAME_BYTES_MAX: usize = 40;
 
-/// The word of a user agent that names a bot: `Googlebot/2.1`. An agent with a `+http` address names itself with its
+/// The word that names a bot in a user agent: `Googlebot/2.1`. An agent with a `+http` address names itself with its
 /// first word.
 pub(super) fn bot(agent: &[u8]) -> Option<&str> {
     let is_in_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"._/-".contains(byte);

@@ -23,25 +23,25 @@ use slowlane_core::base::{Network, Request, Sample, Timestamp, Value, Verdict, s
 use slowlane_core::policy::Text;
 use slowlane_core::throttle::Throttle;
 
-/// Addresses that one field distinguishes from all others, a limit for them, and the effect of the limit.
+/// Addresses that one field distinguishes from all others, a limit for these addresses, and the effect of that limit.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Crowd {
     /// The field: `network`, `asn`, `user_agent` or `path`.
     pub by: String,
-    /// The field's values, each with its number of requests, busiest first.
+    /// The field's values, each with its number of requests, starting with the busiest.
     pub groups: Vec<(String, u64)>,
     pub addresses: u64,
     pub requests: u64,
     pub percent_of_requests: f64,
     /// The median number of requests per address.
     pub requests_each: u32,
-    /// The percentage of its requests for pages that no other client requests. None if the logs have no paths.
+    /// The percentage of the crowd's requests for pages that no other client requests. None if the logs have no paths.
     pub own_pages_percent: Option<f64>,
     #[serde(flatten)]
     pub lines: ProposedLines,
     /// The number of the crowd's requests that were delayed or denied in the replay.
     pub waiting_requests: u64,
-    /// The number of all other clients, how many of them waited, and how many of their requests waited.
+    /// How many other clients there are, how many of these waited, and how many of their requests waited.
     pub others: u64,
     pub others_waiting: u64,
     pub others_waiting_requests: u64,
@@ -50,22 +50,22 @@ pub struct Crowd {
 /// The fields that may distinguish a crowd from other clients.
 pub(super) const FIELDS: [&str; 4] = ["network", "asn", "user_agent", "path"];
 
-/// The maximum number of groups of a field at a time. Beyond it, groups with the fewest requests are dropped.
+/// The maximum number of groups of a field at a time. Beyond this number, the smallest groups are dropped.
 const GROUPS_MAX: usize = 1 << 14;
 
-/// A group of fewer addresses needs only a limit for each address. A crowd of more than `NAMED_MAX` groups is not
+/// A group with fewer addresses needs only a limit for each address. A crowd of more than `NAMED_MAX` groups is not
 /// recognised.
 const ADDRESSES_MIN: u32 = 16;
 const NAMED_MAX: usize = 64;
 
-/// Each group of a crowd has at least this many times the requests of the next group outside the crowd.
+/// Each group of a crowd has at least this many times as many requests as the next group outside the crowd.
 const GAP: u64 = 3;
 
-/// The fraction of all requests that a crowd may send. If no group is outside it, it must send at least half.
+/// The fraction of all requests that a crowd may send. If no group is outside the crowd, it must send at least half.
 const PARTS: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 const PART_ALONE_MIN: f64 = 0.5;
 
-/// If at least this part of a crowd's requests is for pages that only it requests, it behaves unlike other clients.
+/// If at least this part of a crowd's requests is for pages that only the crowd requests, it behaves unlike others.
 const OWN_MIN: f64 = 0.9;
 
 /// If a larger part of the other clients would wait, the field does not distinguish the crowd.
@@ -74,7 +74,7 @@ const OTHERS_MAX: f64 = 0.01;
 /// The requests, grouped by the value of one field.
 pub(super) struct Groups {
     pub(super) by: By,
-    /// The groups by a hash of the value, with a secret because clients choose the values.
+    /// The groups by a hash of their value. The hash has a secret, because clients choose the values.
     rows: HashMap<u64, Client>,
     secret: RandomState,
 }
@@ -106,7 +106,7 @@ impl Groups {
         row.seen |= 1 << (self.secret.hash_one(source) % 64);
     }
 
-    /// The groups of many addresses that have far more requests than the next groups, busiest first.
+    /// The groups of many addresses that have far more requests than the next group, starting with the busiest.
     pub(super) fn outstanding(&self, requests: u64) -> Vec<&Client> {
         let is_key = |value: &[u8]| value.len() < VALUE_BYTES_MAX && str::from_utf8(value).is_ok();
         let is_many = |client: &&Client| client.seen.count_ones() >= ADDRESSES_MIN && is_key(&client.value);
@@ -125,8 +125,8 @@ impl Groups {
         many
     }
 
-    /// Replays the logs with a limit for the groups that stand out. None if they are not a crowd, or if too many other
-    /// clients would wait.
+    /// Replays the logs with a limit for the groups that stand out. None if the groups are not a crowd, or if too many
+    /// other clients would wait.
     pub(super) fn crowd(
         &self,
         (digit, requests): (u16, u64),
@@ -197,8 +197,8 @@ struct Comparison {
     waiting: u64,
 }
 
-/// The numbers of an address's requests: in the groups of the crowd; of these, for pages that other clients had
-/// requested before; outside the groups; and those that waited.
+/// How many requests an address sent: in the crowd's groups; among these, for pages that other clients had requested
+/// before; outside the groups; and how many waited.
 #[derive(Clone, Copy, Default)]
 struct Met {
     inside: u32,
@@ -208,7 +208,7 @@ struct Met {
 }
 
 impl Comparison {
-    /// Counts a request for its address and for its page, with separate counts for the crowd and for other clients.
+    /// Counts a request for its address and for its page. The crowd and other clients have separate counts.
     fn count(&mut self, request: &Request<'_>, is_inside: bool, waits: bool, pages: &mut [[u32; 2]]) {
         let mut is_known = false;
         if let Some(Value::Text(path)) = request.get(b"path") {
@@ -236,7 +236,7 @@ impl Comparison {
     }
 
     /// The figures of the crowd. A client with requests outside the groups does not belong to the crowd; nor does a
-    /// client that mostly requests other clients' pages, if the crowd does not.
+    /// client that mostly requests other clients' pages, if the crowd itself does not.
     fn crowd(&self, requests: u64, pages: &[[u32; 2]]) -> Crowd {
         let all: u64 = pages.iter().map(|page| u64::from(page[0])).sum();
         let own: u64 = pages.iter().filter(|page| page[1] == 0).map(|page| u64::from(page[0])).sum();

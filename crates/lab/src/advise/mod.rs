@@ -7,7 +7,7 @@
 //!  the same logs ──────────────────────────────────────────────────▶ replay ─▶ Proposal: who would have waited
 //! ```
 //! A client of a token bucket never waits if the burst covers its largest debt. For every rate in a list, a client's
-//! largest debt is kept, in the arithmetic of the law `pace`. The clients that would have waited come from the replay.
+//! largest debt is kept, in the arithmetic of the `pace` law. The clients that would have waited come from the replay.
 
 mod by;
 mod clients;

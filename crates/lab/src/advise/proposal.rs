@@ -1,4 +1,4 @@
-//! A proposal for one type: the figures of its clients, a burst and a rate, its lines, and its replay.
+//! A proposal for one type: the figures of the type's clients, a burst and a rate, the lines, and the replay.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use slowlane_core::base::{Key, SloId, plural};
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
-/// An SLO for one type, and the clients that it would have slowed down.
+/// An SLO for one type, and the clients that this SLO would have slowed down.
 #[derive(Clone, Debug, Serialize)]
 pub struct Proposal {
     /// The fields of the type, such as `source+website`.
@@ -25,7 +25,7 @@ pub struct Proposal {
     /// The clients with the most requests.
     pub busiest: Vec<Busy>,
     pub bots: usize,
-    /// The number of bots that do not name themselves, found by their steady rate.
+    /// The number of bots that do not name themselves and were found by their steady rate.
     pub steady_bots: usize,
     pub bot_requests: u64,
     /// The pairs of burst and rate that spare enough clients.
@@ -33,7 +33,7 @@ pub struct Proposal {
     pub proposed: Pair,
     #[serde(flatten)]
     pub lines: ProposedLines,
-    /// The number of values that have no line in the map.
+    /// The number of values that get no line in the map.
     pub values_left_out: usize,
     /// The number of clients to be spared, and how many of them never waited in the replay.
     pub to_spare: usize,
@@ -62,8 +62,8 @@ pub struct Busy {
 pub struct Pair {
     pub burst: u32,
     pub rate: String,
-    /// The maximum number of requests from one client that can pass in ten seconds: `burst + rate x T`, as `pace`
-    /// bounds it.
+    /// The maximum number of one client's requests that can pass in ten seconds: `burst + rate x T`, as `pace` bounds
+    /// it.
     pub admits_in_10_s: u64,
 }
 
@@ -83,8 +83,8 @@ pub struct Waiting {
     pub bot: Option<String>,
 }
 
-/// The time T over which pairs are compared: an application notices a load of this length, and a page with its images
-/// has loaded by then.
+/// The time T over which pairs are compared. An application notices a load of this length, and a page with its images
+/// has loaded within this time.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// The quantiles: their names, and their places in thousandths.
@@ -158,7 +158,7 @@ pub(super) fn propose(
     })
 }
 
-/// The keys of an SLO that wait when the logs are replayed under it, most waiting requests first.
+/// The keys of an SLO that wait when the logs are replayed under it, starting with the most waiting requests.
 fn keys_waiting(
     policy: Policy,
     id: SloId,
@@ -167,25 +167,25 @@ fn keys_waiting(
     progress: &mut impl FnMut(u64),
 ) -> Result<Vec<KeyRow>, AdviseError> {
     let mut reading = replay::ReplaySettings { top: usize::MAX, ..settings.reading.clone() };
-    // The other mappings are for other types, or for the user agent.
+    // The other mappings are for other types or for the user agent.
     let is_used = |name: &str| name == "cost" || policy.used_fields().any(|field| field == name);
     reading.mappings.retain(|mapping| is_used(&mapping.field));
     let throttle = Throttle::new(policy, settings.sizing, AUX_BYTES_MAX);
     let mut outcome =
         replay::replay(inputs, &[Subject { name: id.to_string(), throttle }], &reading, progress)?;
     let mut keys = outcome.sides.swap_remove(0).keys;
-    // A request with a website that is not a host is refused under SLO 0.
+    // A request whose website is not a host is refused under SLO 0.
     keys.retain(|row| row.slo == id);
     Ok(keys)
 }
 
 impl Proposal {
-    /// The noun for the rows: in a type without the source, many clients share a key.
+    /// What to call the rows: if a type does not include the source, many clients share a key.
     pub(super) fn noun(&self) -> &'static str {
         if self.by.starts_with("source") { "client" } else { "key" }
     }
 
-    /// A note if there are so few clients that `spare` percent of them is all of them.
+    /// A note if there are so few clients that `spare` percent of them means all of them.
     pub(super) fn note(&self, spare: f64) -> Option<String> {
         let Proposal { by, to_spare, .. } = self;
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
@@ -202,13 +202,13 @@ fn is_to_spare(bot: Option<&str>, settings: &Settings) -> bool {
     !settings.except_bots || bot.is_none()
 }
 
-/// The maximum number of clients, out of this many, that need not be spared. The percentage is rounded to a thousandth.
+/// How many of this many clients, at most, need not be spared. The percentage is rounded to a thousandth.
 pub(super) fn others(spare: f64, clients: usize) -> usize {
     clients * (100_000 - (spare * 1_000.0).round() as usize) / 100_000
 }
 
 /// For every rate, the smallest burst with which at least `spare` percent of the clients never wait. A rate is left out
-/// if a lower rate needs no larger burst, because it would only admit more.
+/// if a lower rate needs no larger burst, because the higher rate would only admit more requests.
 pub(super) fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     let others = others(spare, clients.len());
     let mut pairs: Vec<Pair> = Vec::new();
@@ -229,7 +229,7 @@ pub(super) fn proposed(pairs: &[Pair]) -> Pair {
     pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("at least one rate has a pair").clone()
 }
 
-/// The values that a line of a map can have, most requests first, and the number of all values.
+/// The values that a line of a map can have, starting with the most requests, and the number of all values.
 fn listed(rows: &HashMap<Key, Client>) -> (Vec<String>, usize) {
     let mut requests: HashMap<&[u8], u64> = HashMap::new();
     for client in rows.values() {

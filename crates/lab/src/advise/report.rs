@@ -4,7 +4,7 @@ use crate::advise::{Advice, Busy, Crowd, Pair, Proposal, ProposedLines, Waiting}
 use crate::columns::{ReportCell, columns, or_none};
 use slowlane_core::base::plural;
 
-/// The crowds, and for each type the figures of its clients; each with the lines to paste.
+/// The crowds, and the figures of each type's clients, each with the lines to paste.
 pub fn report(advice: &Advice) -> String {
     let Advice { requests, from, to, .. } = advice;
     let seconds = if advice.whole_seconds { "; times in whole seconds" } else { "" };
@@ -44,7 +44,7 @@ fn crowd(crowd: &Crowd) -> String {
     text + &lines(&crowd.lines, 0)
 }
 
-/// The lines to paste, below the names of their files.
+/// The lines to paste, below the names of the files that they belong to.
 fn lines(lines: &ProposedLines, values_left_out: usize) -> String {
     let ProposedLines { slo_line, map, map_lines, config } = lines;
     let config = match &**config {

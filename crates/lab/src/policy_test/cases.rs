@@ -1,4 +1,4 @@
-//! The cases of a file, each with a request, its SLOs and steps in virtual time; and the errors of a file.
+//! The cases of a file, each with a request, its SLOs and steps in virtual time. Also, the errors in a file.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,12 +14,12 @@ pub struct Suite {
     pub cases: Vec<TestCase>,
 }
 
-/// A request, the SLOs that it falls under, and the steps that follow. Each case begins with empty counts.
+/// A request, the SLOs that the request falls under, and the steps that follow. Each case begins with empty counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
     /// Counted from 1.
     pub line: usize,
-    /// The request and its SLOs, as they are typed in the file.
+    /// The request and its SLOs, as typed in the file.
     pub text: [String; 2],
     pub fields: TestFields,
     pub slos: Slos,
@@ -29,11 +29,11 @@ pub struct TestCase {
 /// The SLOs that a request falls under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slos {
-    /// These SLOs: first the one that the lookup finds, then those that `also=` names.
+    /// These SLOs: first the SLO that the lookup finds, then the SLOs that `also=` names.
     Ids(Vec<SloId>),
     /// Any SLOs, each with `rate=unlimited`.
     Unlimited,
-    /// No SLO: the request cannot be looked up, and is denied.
+    /// No SLO: the lookup fails for this request, which is therefore denied.
     Refused,
 }
 
@@ -55,11 +55,11 @@ pub struct TestStep {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// This many requests at equal intervals over this time, the first now.
+    /// This many requests at equal intervals over this time. The first request comes now.
     Ask { count: u32, time: Duration, fields: TestFields, expected: Expected },
     /// Time passes.
     After(Duration),
-    /// This many requests in flight end, in the order in which they passed. If None, all that have passed.
+    /// This many requests in flight end, in the order in which they passed. If None, all requests that have passed end.
     Done(Option<u32>),
 }
 
@@ -70,7 +70,7 @@ impl TestCase {
     }
 }
 
-/// The expected verdicts on the requests of one step, in any order. No actual verdict fits two of them.
+/// The expected verdicts on the requests of one step, in any order. No actual verdict matches two expected verdicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected(pub(super) Vec<Verdicts>);
 
@@ -79,7 +79,7 @@ pub struct Expected(pub(super) Vec<Verdicts>);
 pub(super) struct Verdicts {
     pub(super) count: u32,
     pub(super) kind: Kind,
-    /// The minimum and the maximum: in milliseconds for a delay, in seconds for a refusal.
+    /// The minimum and the maximum, in milliseconds for a delay or in seconds for a refusal.
     pub(super) range: RangeInclusive<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Verdicts {
     }
 }
 
-/// The number that proxies get with a verdict: milliseconds of a delay, seconds of a refusal; 0 for a pass.
+/// The number that proxies get with a verdict: milliseconds for a delay, seconds for a refusal, 0 for a pass.
 pub(super) fn amount(verdict: Verdict) -> u64 {
     match verdict {
         Verdict::Pass => 0,
@@ -125,7 +125,7 @@ pub(super) const TOO_MANY_FIELDS: &str = "a request may have at most 32 fields: 
 
 const _: () = assert!(FIELDS_MAX == 32, "as the message says");
 
-/// The fields of a request: names with their values, in the order of the file.
+/// The fields of a request: their names and values, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestFields(Vec<(String, String)>);
 
@@ -152,7 +152,7 @@ impl TestFields {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// These fields and those of `other`, which replace fields of the same name.
+    /// These fields and the fields of `other`, which replace fields of the same name.
     pub(super) fn with(&self, other: &TestFields) -> TestFields {
         let mut both = self.clone();
         for (name, value) in &other.0 {
@@ -178,7 +178,7 @@ impl TestFields {
         request
     }
 
-    /// All fields except those with an empty value, which a proxy leaves out.
+    /// All fields except fields with an empty value, which proxies leave out.
     fn carried(&self) -> impl Iterator<Item = &(String, String)> {
         self.0.iter().filter(|(_, value)| !value.is_empty())
     }
@@ -188,14 +188,14 @@ impl TestFields {
     }
 }
 
-/// The maximum number of errors that are kept; any others are only counted.
+/// The maximum number of errors that are kept. Any further errors are only counted.
 const ERRORS_MAX: usize = 100;
 
-/// The number of characters of a bad word that an error quotes.
+/// How many characters of a bad word an error quotes.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// One error or warning and its place, counted in lines and characters from 1. If it has no line, it concerns the whole
-/// file.
+/// One error or warning and its place, counted in lines and characters from 1. If no line is given, it concerns the
+/// whole file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseError {
     pub line: Option<usize>,
@@ -203,7 +203,7 @@ pub struct CaseError {
     pub text: String,
 }
 
-/// The errors of a file. As the error of a `Result`, they are never empty.
+/// The errors in a file. As the error of a `Result`, the list is never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseErrors {
     /// The first errors; any others are only counted.
@@ -236,7 +236,7 @@ impl fmt::Display for CaseError {
     }
 }
 
-/// The start of a message: a word of the file in quotes, cut short and safe to display.
+/// The start of a message: a word from the file in quotes, shortened and safe to display.
 pub(super) fn quoted(word: &str) -> String {
     let dots = if word.chars().nth(QUOTED_CHARS_MAX).is_some() { "…" } else { "" };
     let begin: String = word.chars().take(QUOTED_CHARS_MAX).collect();

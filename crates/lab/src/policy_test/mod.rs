@@ -1,4 +1,4 @@
-//! Policy tests: requests in virtual time, and their expected verdicts.
+//! Policy tests: requests in virtual time, and the verdicts that are expected on them.
 //!
 //! ```text
 //! # The crawler is slowed down to 30 a minute.
@@ -11,7 +11,7 @@
 //!  text ─tokens─▶ statement ─▶ Suite ─run─Request─▶ Throttle::decide ─Decision─▶ Tally ─▶ Outcome
 //! ```
 //! The throttle is the production code, with empty counts for each case. The steps determine the time, and the random
-//! numbers are always the middle of their range, so a file has the same outcome each time. An admitted request
+//! numbers are always the middle of their range, so a file always has the same outcome. An admitted request
 //! proceeds after its delay, and is in flight until a step says `done`.
 
 mod cases;

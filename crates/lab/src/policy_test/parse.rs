@@ -1,4 +1,4 @@
-//! Reads the cases of a file, and checks its limits and the order of its statements.
+//! Reads the cases in a file, and checks the file's limits and the order of its statements.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 16_384;
 const CASES_MAX: usize = 10_000;
 
 impl Suite {
-    /// Reads a file of cases. See [`policy_test`](crate::policy_test) for its form.
+    /// Reads a file of cases. See [`policy_test`](crate::policy_test) for the format of such a file.
     ///
     /// ```
     /// use slowlane_lab::policy_test::Suite;
@@ -60,9 +60,9 @@ struct Reader {
     number: usize,
     /// The number of requests in the file so far.
     requests: u32,
-    /// The number of requests in the open case, and their time. None if no case has begun, or if the last has an error.
+    /// The number of requests in the open case, and their time. None if no case has begun or the last has an error.
     open: Option<(u32, Duration)>,
-    /// Whether a limit is exceeded, so that the rest of the file is not read.
+    /// Whether a limit has been exceeded. If so, the rest of the file is not read.
     is_full: bool,
 }
 
@@ -117,7 +117,7 @@ impl Reader {
         self.step(column, TestStep { line: self.number, text: request, action }, number)
     }
 
-    /// Adds a step. `number` is the ordinal of its request, if the step gives one, such as 11 in `11th`.
+    /// Adds a step. `number` is the ordinal of its request, if the step gives an ordinal, such as 11 in `11th`.
     fn step(&mut self, column: usize, step: TestStep, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),
@@ -151,13 +151,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes an error. The remaining steps of the case are still read, but no longer added to it.
+    /// Notes an error. The remaining steps of the case are still read, but are no longer added to the case.
     fn spoil(&mut self, column: usize, error: String) {
         self.errors.add(self.number, column, error);
         self.open = None;
     }
 
-    /// Returns the last error: the file is not read any further.
+    /// Returns the last error: no more of the file is read.
     fn stop(&mut self, column: usize, error: String) -> Result<(), CaseError> {
         self.is_full = true;
         Err((column, error))

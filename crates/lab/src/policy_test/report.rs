@@ -8,7 +8,7 @@ use crate::policy_test::cases::{CaseError, CaseErrors};
 use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
 use slowlane_core::base::{plural, shown};
 
-/// A file and its outcome, or the errors that kept it from running.
+/// A file and its outcome, or the errors that prevented the file from running.
 #[derive(Clone, Debug)]
 pub struct FileOutcome {
     /// The path of the file, as it was typed.
@@ -28,7 +28,7 @@ impl FileOutcome {
         self.cases().iter().all(CaseOutcome::holds) && self.result.is_ok()
     }
 
-    /// The errors, one per line, each with the name of the file.
+    /// The errors, one per line, each with the name of its file.
     pub fn errors(&self) -> Vec<String> {
         let Err(CaseErrors { listed, count }) = &self.result else { return Vec::new() };
         let mut lines: Vec<String> = listed.iter().map(|error| self.named(error)).collect();
@@ -38,7 +38,7 @@ impl FileOutcome {
         lines
     }
 
-    /// The fields that may be misspelt, one per line, each with the name of the file.
+    /// The possibly misspelt fields, one per line, each with the name of its file.
     pub fn warnings(&self) -> Vec<String> {
         let warnings = self.result.iter().flat_map(|outcome| &outcome.warnings);
         warnings.map(|warning| self.named(warning)).collect()
@@ -54,7 +54,7 @@ impl FileOutcome {
     }
 }
 
-/// The failed cases, and all other cases if `verbose`, with a summary as the last line.
+/// The failed cases and, if `verbose`, all other cases, with a summary as the last line.
 pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     let mut text = String::new();
     for (file, case) in cases(files).filter(|(_, case)| verbose || !case.holds()) {
@@ -69,7 +69,7 @@ pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     text + "\n"
 }
 
-/// One case: `ok`, or the failed lines with both verdicts, one below the other.
+/// One case: `ok`, or the failed lines with the expected verdict above the actual verdict.
 fn write_case(text: &mut String, file: &str, case: &CaseOutcome) {
     let word = if case.holds() { "ok    " } else { "FAILED" };
     let _ = writeln!(text, "{word} {}:{}: {}", shown(file), case.line, shown(&case.title));

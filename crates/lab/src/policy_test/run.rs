@@ -1,4 +1,4 @@
-//! Runs the cases of a file, each in virtual time and through its own throttle.
+//! Runs the cases of a file, each case in virtual time and through its own throttle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct TestSettings {
 pub struct Outcome {
     /// The outcomes of the cases, in the order of the file.
     pub cases: Vec<CaseOutcome>,
-    /// The fields that the policy does not use, each with its first line. They may be misspelt.
+    /// Fields that the policy does not use, each with the first line that has it. Such fields may be misspelt.
     pub warnings: Vec<CaseError>,
 }
 
@@ -91,7 +91,7 @@ pub fn run(suite: &Suite, mut policy: Policy, settings: &TestSettings) -> (Outco
     (Outcome { cases, warnings }, policy)
 }
 
-/// The fields that no map, key or share of the policy uses, each with its first line.
+/// The fields that no map, key or share of the policy uses, each with the first line that has the field.
 fn unused(suite: &Suite, policy: &Policy) -> Vec<CaseError> {
     let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
     for case in &suite.cases {
@@ -118,7 +118,7 @@ fn unused(suite: &Suite, policy: &Policy) -> Vec<CaseError> {
     unused
 }
 
-/// The failure of a case whose request falls under SLOs other than the expected ones.
+/// The failure of a case whose request falls under different SLOs from the expected ones.
 fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     let explanation = policy.explain(&case.fields.request());
     let of = &explanation.of;
@@ -141,7 +141,7 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     Some(Failure { line: case.line, step, expected, got })
 }
 
-/// An SLO with the place of the line that names it.
+/// An SLO, with the place of the line that names it.
 fn named(explained: &Explained<'_>) -> String {
     let slo = explained.case.slo;
     let unlimited = if slo.is_unlimited() { format!(" {UNLIMITED}") } else { String::new() };
@@ -157,14 +157,14 @@ struct Run<'c> {
     fields: &'c TestFields,
     throttle: Throttle,
     now: Timestamp,
-    /// The admitted requests, by the time at which their delay ends. From then on, they are in flight.
+    /// The admitted requests, by the time at which their delay ends. From that time on, each is in flight.
     in_flight: EventQueue<Option<Box<Ticket>>>,
 }
 
 impl<'c> Run<'c> {
     fn new(case: &'c TestCase, policy: Policy, settings: &TestSettings) -> Run<'c> {
-        // All requests of a step are alike and write the same rows. There is room for twice as many, because shards
-        // fill unevenly, so nothing is ever evicted.
+        // All requests of a step are alike and write the same rows. There is room for twice as many rows as needed,
+        // because shards fill unevenly, so no row is ever evicted.
         let entries_max = 2 * EACH_MAX * case.steps.len();
         let sizing = Sizing { entries_max: entries_max as u32, expire: settings.expire };
         let throttle = Throttle::new(policy, sizing, settings.annex_bytes_max);
@@ -188,7 +188,7 @@ impl<'c> Run<'c> {
         Some(Failure { line: step.line, step: step.text.clone(), expected, got })
     }
 
-    /// Sends the requests, and returns the expected and the actual verdicts if they differ.
+    /// Sends the requests. Returns the expected and the actual verdicts if they differ.
     fn ask(
         &mut self,
         count: u32,
@@ -214,7 +214,7 @@ impl<'c> Run<'c> {
         (!tally.fits(expected)).then(|| (written(&expected.0), written(&tally.verdicts())))
     }
 
-    /// Ends requests, and returns the expected and the actual number if they differ.
+    /// Ends requests. Returns the expected and the actual number if they differ.
     fn finish(&mut self, count: Option<u32>) -> Option<(String, String)> {
         let policy = self.throttle.policy();
         let mut ended = 0;
@@ -231,11 +231,11 @@ impl<'c> Run<'c> {
     }
 }
 
-/// The actual verdicts by kind and amount: how many there were, and the order in which each first occurred.
+/// The actual verdicts by kind and amount: how many of each there were, and in which order each first occurred.
 #[derive(Default)]
 struct Tally(BTreeMap<(usize, u64), (u32, usize)>);
 
-/// The maximum number of different amounts of one kind that are listed individually.
+/// The maximum number of different amounts of one kind to list individually.
 const AMOUNTS_MAX: usize = 4;
 
 impl Tally {
@@ -256,7 +256,7 @@ impl Tally {
         Kind::ALL.into_iter().flat_map(|kind| self.of_kind(kind)).collect()
     }
 
-    /// The verdicts of one kind, in the order of their first occurrence. Many different amounts are shown as one range.
+    /// The verdicts of one kind, in the order in which they first occurred. Many different amounts become one range.
     fn of_kind(&self, kind: Kind) -> Vec<Verdicts> {
         let seen = self.0.range((kind.index(), 0)..=(kind.index(), u64::MAX));
         let mut seen: Vec<_> = seen.map(|((_, amount), (count, first))| (*first, *amount, *count)).collect();

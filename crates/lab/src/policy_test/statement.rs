@@ -1,4 +1,4 @@
-//! One statement of a file of cases, read word by word.
+//! One statement in a file of cases, read word by word.
 //!
 //! ```text
 //! case      = field {field} "->" slos
@@ -19,7 +19,7 @@ use slowlane_core::base::{Kind, SloId, plural, units};
 /// The column of an error, and its text.
 pub(super) type CaseError = (usize, String);
 
-/// The maximum number of requests in a file. They take about a second.
+/// The maximum number of requests in a file. This many requests take about a second.
 pub(super) const REQUESTS_MAX: u32 = 1_000_000;
 
 pub(super) const ARROW: &str = "->";
@@ -57,7 +57,7 @@ impl<'t> Words<'t> {
         self.ends().map(|()| (fields, slos))
     }
 
-    /// A step, and the ordinal of its request if the step gives one, such as 11 in `11th`.
+    /// A step, and the ordinal of its request if the step gives an ordinal, such as 11 in `11th`.
     pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), CaseError> {
         let ordinal = self.word().and_then(ordinal);
         let action = if self.accepts("after") {
@@ -104,7 +104,7 @@ impl<'t> Words<'t> {
         Ok(fields)
     }
 
-    /// The expected verdicts on this many requests. One verdict may omit its count, and then stands for all remaining
+    /// The expected verdicts on this many requests. One verdict may omit its count, and then applies to all remaining
     /// requests.
     fn verdicts(&mut self, asked: u32) -> Result<Expected, CaseError> {
         let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
@@ -208,7 +208,7 @@ impl<'t> Words<'t> {
         is_next
     }
 
-    /// Whether a number is next, or a word that looks like one.
+    /// Whether a number comes next, or a word that looks like a number.
     fn is_number(&self) -> bool {
         self.word().is_some_and(|word| word.starts_with(|first: char| first.is_ascii_digit()))
     }
@@ -226,7 +226,7 @@ impl<'t> Words<'t> {
         self.tokens = self.tokens.get(1..).unwrap_or_default();
     }
 
-    /// The error for a next token that is not as expected.
+    /// The error for a next token that does not match what was expected.
     pub(super) fn expected(&self, wanted: &str) -> CaseError {
         match self.tokens.first() {
             Some(token) => expected(token.column, &token.text, wanted),
@@ -237,7 +237,7 @@ impl<'t> Words<'t> {
 
 const _: () = assert!(REQUESTS_MAX == 1_000_000, "as the messages say");
 
-/// A number of requests, from 1 to the maximum of a file.
+/// A number of requests, from 1 to the maximum for a file.
 fn number(word: &str) -> Option<u32> {
     digits(word).filter(|number| (1..=REQUESTS_MAX).contains(number))
 }
@@ -251,7 +251,7 @@ fn digits(word: &str) -> Option<u32> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// The error for a word that is not as expected and has already been read.
+/// The error for a word that has already been read but does not match what was expected.
 fn expected(column: usize, word: &str, wanted: &str) -> CaseError {
     (column, format!("{}expected {wanted}", quoted(word)))
 }
@@ -260,7 +260,7 @@ fn time(word: &str, column: usize) -> Result<Duration, CaseError> {
     units::duration(word).map_err(|reason| (column, format!("{}{reason}", quoted(word))))
 }
 
-/// The amount of a verdict: proxies delay by whole milliseconds, and `Retry-After` has whole seconds.
+/// The amount of a verdict. Proxies delay by whole milliseconds, and `Retry-After` has whole seconds.
 fn amount(word: &str, kind: Kind, column: usize) -> Result<u64, CaseError> {
     let time = time(word, column)?;
     let (unit, wanted) = match kind {
@@ -273,7 +273,7 @@ fn amount(word: &str, kind: Kind, column: usize) -> Result<u64, CaseError> {
     }
 }
 
-/// A word or a mark. Columns are counted in characters from 1.
+/// A word or a punctuation mark. Columns are counted in characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token<'l> {
     pub(super) column: usize,
@@ -288,7 +288,7 @@ impl Token<'_> {
         self.column + self.typed.chars().count()
     }
 
-    /// Whether the token separates words or steps. In quotes, it would be a word.
+    /// Whether the token separates words or steps. The same character in quotes would be a word.
     pub(super) fn is_mark(&self) -> bool {
         matches!(self.typed, "," | ";")
     }
@@ -296,9 +296,9 @@ impl Token<'_> {
 
 const OPEN_QUOTE: &str = "an unterminated quote: add the closing quote";
 
-/// The tokens of a line up to its comment, or an error and its column.
+/// The tokens of a line up to its comment, or an error with its column.
 ///
-/// A comment begins with a `#` at the start of a word. Between double quotes, `\"` is a quote and `\\` a backslash.
+/// A comment begins with a `#` at the start of a word. Between double quotes, `\"` is a quote, and `\\` is a backslash.
 pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     let (mut tokens, mut column, mut rest) = (Vec::new(), 1, line);
     loop {
@@ -316,7 +316,7 @@ pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     }
 }
 
-/// The length in bytes and the text of the first word. None if a quote is not closed.
+/// The length of the first word in bytes, and its text. None if a quote is not closed.
 fn word(line: &str) -> Option<(usize, String)> {
     let (mut text, mut is_quoted) = (String::new(), false);
     let mut letters = line.char_indices().peekable();

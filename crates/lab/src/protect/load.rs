@@ -1,5 +1,5 @@
-//! The loads, of one minute each: customers, an office and a neighbour of the crawlers; in most loads, also crawlers;
-//! in some, also a fault of the application.
+//! The loads, of one minute each: customers, an office and a neighbour of the crawlers. Most loads also have crawlers,
+//! and some have a fault of the application.
 
 use crate::protect::Runs;
 use crate::protect::world::{AppKind, Asks, Caller, Group, Source, World, mix};
@@ -8,7 +8,7 @@ use slowlane_core::law::protect::ProtectSettings;
 /// The time in which clients send requests, in seconds.
 pub(crate) const SECONDS: f64 = 60.0;
 
-/// The time for which a run continues after `SECONDS`, in seconds: the last clients may wait for 20 s.
+/// How long, in seconds, a run continues after `SECONDS`: the last clients may wait for 20 s.
 const PATIENCE: f64 = 20.5;
 
 /// The number of workers of the application.
@@ -17,7 +17,7 @@ pub(crate) const WORKERS: usize = 8;
 /// The start and the end of the trouble, in seconds.
 const TROUBLE: (f64, f64) = (30.0, 45.0);
 
-/// The start and the end of the measured part if there is no trouble, in seconds: the steady part of a run.
+/// The start and the end, in seconds, of the measured part if there is no trouble: the steady part of a run.
 const STEADY: (f64, f64) = (15.0, SECONDS);
 
 /// The load on an application.
@@ -25,7 +25,7 @@ const STEADY: (f64, f64) = (15.0, SECONDS);
 pub struct ProtectLoad {
     pub name: &'static str,
     pub(crate) crawl: Option<Crawl>,
-    /// The number of page views per second by customers, for 8 workers. A view is 87 ms of work.
+    /// The number of customers' page views per second, for 8 workers. One view is 87 ms of work.
     views: f64,
     app: AppKind,
     trouble: Option<Trouble>,
@@ -145,7 +145,7 @@ impl ProtectLoad {
         if self.trouble.is_some() { TROUBLE } else { STEADY }
     }
 
-    /// The number of workers that are left in the measured part.
+    /// The number of workers that remain in the measured part.
     pub(crate) fn workers(&self) -> usize {
         self.trouble.map_or(WORKERS, |trouble| (WORKERS as f64 * trouble.part) as usize)
     }

@@ -1,4 +1,4 @@
-//! The runs as a table, and as JSON: the time of the customers' pages, without and with the law.
+//! The runs as a table and as JSON: the times of the customers' pages, without and with the law.
 
 use serde::Serialize;
 use serde_json::json;
@@ -60,12 +60,12 @@ struct ProtectFigures {
     crawlers_per_s: f64,
     /// The percentage of the capacity that was used.
     used_percent: f64,
-    /// For each second of the first run: the median time of the customers' pages, and the law's limit.
+    /// For each second of the first run, the median time of the customers' pages, and the law's limit.
     seconds: Vec<(f64, Option<usize>)>,
 }
 
 impl ProtectFigures {
-    /// `kept %` is the rate of the crawlers as a percentage of their rate without the law.
+    /// `kept %` is the crawlers' rate, as a percentage of their rate without the law.
     fn row(&self, without: &ProtectFigures) -> Vec<ReportCell> {
         let kept = self.crawlers_per_s / without.crawlers_per_s * 100.0;
         vec![
@@ -88,7 +88,7 @@ fn of_second(world: &World, second: f64) -> (f64, Option<usize>) {
     (page_ms, view.map(|(_, view)| view.limit))
 }
 
-/// A table with two lines for each load: without and with the law.
+/// A table with two lines for each load, one without and one with the law.
 pub fn report_protected(played: &[Played]) -> String {
     let rows = played
         .iter()

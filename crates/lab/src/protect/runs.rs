@@ -1,8 +1,8 @@
-//! The results of a group of clients, in one run or as the median of several.
+//! The results of a group of clients in one run, or the median of several runs.
 
 use crate::protect::world::{Done, Fate, Group, World};
 
-/// The runs of one load, each with its own seed.
+/// The runs of one load. Each run has its own seed.
 #[derive(Debug)]
 pub(crate) struct Runs(pub(crate) Vec<World>);
 
@@ -20,7 +20,7 @@ impl Runs {
         self.median(|world| measure(&summary(world, group, window)))
     }
 
-    /// The fraction of the capacity of this many workers that was used: the median over the runs.
+    /// The fraction of the capacity of this many workers that was used: the median of the runs.
     pub(crate) fn used(&self, workers: usize, window: (f64, f64)) -> f64 {
         self.median(|world| used(world, workers, window))
     }
@@ -37,7 +37,7 @@ impl Summary {
     }
 }
 
-/// The results of a group's requests that began in this window; for crawlers, of the requests that ended in it.
+/// The results of a group's requests that began in this window or, for crawlers, ended in it.
 pub(crate) fn summary(world: &World, group: Group, (from, to): (f64, f64)) -> Summary {
     let when = |done: &Done| {
         if group == Group::Crawler { done.begin + done.took_ms / 1e3 } else { done.begin }

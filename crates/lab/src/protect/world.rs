@@ -14,13 +14,13 @@ use slowlane_core::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectS
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// An application of workers with one queue, or an application whose requests all share a database.
+/// An application in which workers share one queue, or an application in which all requests share a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum AppKind {
     #[default]
     Workers,
-    /// With more requests at a time than workers, each request is slower, and the throughput falls by about 0.5 % for
-    /// each request beyond the number of workers.
+    /// With more requests at a time than workers, each request is slower, and each excess request lowers the throughput
+    /// by about 0.5 %.
     Database,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Asks {
     Views(f64),
     /// Closed loop: the next request follows the answer.
     Crawls,
-    /// Closed loop: the next request follows 45 s after the answer, on average.
+    /// Closed loop: the next request follows the answer after 45 s on average.
     Rarely,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Source {
     Fixed(u64, u64),
     /// About 90 customers at a time, each for 18 s, in networks that have no crawlers.
     Shoppers,
-    /// Customers in the networks of crawlers: the first of these networks, and their number.
+    /// Customers in the networks of crawlers: the number of the first such network, and how many networks there are.
     Within(u64, u64),
 }
 
@@ -79,24 +79,24 @@ pub(crate) struct Done {
     pub(crate) outcome: Fate,
 }
 
-/// The mean work of a small request, a page and a search. Each request varies uniformly by ±50 %.
+/// The mean work of a small request, a page and a search. The work of each request varies uniformly by ±50 %.
 const WORK_MS: [f64; 3] = [2.0, 60.0, 200.0];
 
-/// How often a customer's first request, or any request of a crawler, is of each kind in `WORK_MS`.
+/// How often a customer's first request, or any crawler's request, is of each kind in `WORK_MS`.
 const OF_CUSTOMERS: [f64; 3] = [0.0, 0.85, 0.15];
 const OF_CRAWLERS: [f64; 3] = [0.0, 0.7, 0.3];
 
-/// The pause of a crawler between an answer and its next request.
+/// How long a crawler pauses between an answer and its next request.
 const PAUSE_MS: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The client with this number starts a new job with its first request.
+    /// The client with this number starts a new job, which begins with its first request.
     Ask(usize),
     /// A job sends its next request.
     Next(usize),
     GiveUp(usize),
-    /// A slice of a job's work in the application is done.
+    /// A slice of a job's work in the application has been done.
     Worked(usize),
     Wake(usize),
     Change {
@@ -147,13 +147,13 @@ pub(crate) struct World {
     factor: f64,
     busy: usize,
     backlog: VecDeque<usize>,
-    /// The instances of slowlane in front of the application. Each serves every nth job.
+    /// The instances of slowlane in front of the application. Each instance serves every nth job.
     pub(crate) slowlanes: Vec<Slowlane>,
     pub(crate) done: Vec<Done>,
     /// The work that ended in each second, in worker-milliseconds.
     pub(crate) work_ms: Vec<f64>,
     pub(crate) views: Vec<(f64, ProtectView)>,
-    /// The fraction of the ends that never reach the law, and the second at which this loss begins.
+    /// The fraction of request ends that is never reported to the law, and the second at which this loss begins.
     pub(crate) lost: (f64, f64),
     /// The second until which requests bypass the law.
     pub(crate) installed: f64,
@@ -202,7 +202,7 @@ impl World {
             self.happen(event);
             self.plan_wake();
         }
-        // A request without an answer counts as given up. Crawlers' requests do not count.
+        // A request without an answer counts as given up. The requests of crawlers do not count.
         for number in 0..self.jobs.len() {
             let job = self.jobs[number];
             if !job.is_over && self.clients[job.client].group != Group::Crawler {
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Starts a job with its first request. In an open loop, also schedules the client's next job.
+    /// Starts a job with its first request and, in an open loop, schedules the client's next job.
     fn ask(&mut self, number: usize) {
         let client = self.clients[number];
         if self.second() > SECONDS {
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Calls the law of an instance. Admits the jobs that it releases, and ends the jobs that it refuses.
+    /// Calls the law of an instance, admits the jobs that the law releases, and ends the jobs that it refuses.
     fn with_protect(&mut self, slowlane: usize, call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>)) {
         let Some(Slowlane { protect, held, .. }) = self.slowlanes.get_mut(slowlane) else { return };
         let (now, mut released) = (Timestamp::from_nanos(self.now), Vec::new());
@@ -336,7 +336,7 @@ impl World {
         }
     }
 
-    /// Does all of a job's work, or a slice of it if requests share a database.
+    /// Does all of a job's work or, if requests share a database, a slice of that work.
     fn work(&mut self, number: usize) {
         let (slice, slower) = match self.kind {
             AppKind::Workers => (f64::INFINITY, 1.0),

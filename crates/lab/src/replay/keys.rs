@@ -7,7 +7,7 @@ use crate::replay::ReplayCounts;
 use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, shown};
 use slowlane_core::policy::{Batch, Policy, Text};
 
-/// The maximum number of keys at a time. Beyond it, the less important half of the keys is dropped.
+/// The maximum number of keys at a time. Beyond this number, the less important half of the keys is dropped.
 pub(crate) const KEYS_MAX: usize = 1 << 17;
 
 /// Counts of the verdicts on the requests of one key.
@@ -18,7 +18,7 @@ pub struct KeyRow {
     /// The key's fields and values, in a form that is safe to show, such as `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
     pub counts: ReplayCounts,
-    /// How many of the same requests the other policy delayed, and how many it denied.
+    /// How many of the same requests the other policy delayed, and how many of them it denied.
     pub other_delayed: u64,
     pub other_denied: u64,
     /// The number of requests on which the two policies gave different kinds of verdict: pass, delay or deny.
@@ -30,7 +30,7 @@ impl KeyRow {
         self.counts.delayed + self.counts.denied > 0
     }
 
-    /// The importance of the key, which decides whether the key is shown if only some keys can be shown.
+    /// The importance of the key. The most important keys are shown if there are too many to show all.
     fn weight(&self) -> (u64, u64, u64) {
         (self.changed, self.counts.delayed + self.counts.denied, self.counts.requests)
     }
@@ -39,9 +39,9 @@ impl KeyRow {
 /// The rows, by key.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// The hasher has a secret, because the clients in the log chose the values of the keys.
+    /// The hasher has a secret, because the clients in the log chose the keys' values.
     rows: HashMap<(SloId, Key), KeyRow>,
-    /// The number of dropped rows, and the largest number of requests in any of them.
+    /// The number of dropped rows, and the largest number of requests in any dropped row.
     pub(super) forgotten: u64,
     pub(super) forgotten_requests_max: u64,
 }
@@ -80,7 +80,7 @@ impl Keys {
         }
     }
 
-    /// The number of keys with a request delayed or denied.
+    /// The number of keys with at least one request delayed or denied.
     pub(super) fn throttled(&self) -> usize {
         self.rows.values().filter(|row| row.is_throttled()).count()
     }
@@ -89,8 +89,8 @@ impl Keys {
         self.rows.values().any(|row| row.changed > 0)
     }
 
-    /// The first `count` rows to be shown, sorted by the number of requests with different verdicts, then of delayed or
-    /// denied requests, then of all requests, then by key.
+    /// The first `count` rows to show, sorted by the number of requests with different verdicts, then of delayed or
+    /// denied requests, then of all requests, and then by key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
         let mut rows: Vec<&KeyRow> = self.rows.values().filter(|row| is_shown(row)).collect();
         rows.sort_unstable_by_key(|row| (Reverse(row.weight()), row.slo, row.key));
@@ -148,7 +148,7 @@ pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
     name.into()
 }
 
-/// The text of a field that the policy uses, as it is looked up in a map. Empty if the request does not have the field.
+/// The text of a field that the policy uses, as looked up in a map. Empty if the request does not have the field.
 pub(crate) fn text(policy: &Policy, slo: SloId, request: &Request<'_>, field: &str) -> Box<[u8]> {
     let mut found = Box::default();
     let mut batch = Batch::of(policy);
@@ -164,7 +164,7 @@ pub(crate) fn text(policy: &Policy, slo: SloId, request: &Request<'_>, field: &s
 /// The maximum length of a displayed value, in bytes. Longer values are cut.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// A value as it is displayed. Spaces are escaped, so that one value never looks like two.
+/// A value as displayed. Spaces are escaped, so that one value never looks like two values.
 fn word(value: &[u8]) -> String {
     let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
         Some((begin, [_, ..])) => (begin, "..."),

@@ -1,4 +1,4 @@
-//! The replay: the verdicts of a policy on the requests in access logs.
+//! The replay: the verdicts that a policy gives on the requests in access logs.
 //!
 //! ```text
 //!  access_log ─LogRecord─▶ requests ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series

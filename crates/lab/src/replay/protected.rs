@@ -1,19 +1,19 @@
-//! Estimates of the limits that `protect` would have found, from the log's times, because a replay holds no request.
+//! Estimates, from the times in the log, of the limits that `protect` would have found: a replay holds no request.
 
 use std::collections::{BTreeMap, HashMap};
 
 use slowlane_core::base::{Key, SloId};
 use slowlane_core::law::protect::{LIMIT_LEAST, LIMIT_START};
 
-/// The maximum number of applications. Any others are not protected, as in the throttle.
+/// The maximum number of applications. Any further applications are not protected, as in the throttle.
 const APPLICATIONS_MAX: usize = 1_024;
 
 const INTERVAL_NS: u64 = 2_000_000_000;
 
-/// The maximum number of intervals of all pages together. Requests in any other intervals are not counted.
+/// The maximum total number of intervals of all pages. Requests in any further intervals are not counted.
 const CELLS_MAX: usize = 1 << 20;
 
-/// A page's mean time in an interval may be its base only if this many of its requests ended in the interval.
+/// A page's mean time in an interval may be the page's base only if this many of its requests ended in the interval.
 const ENDS_MIN: f64 = 8.0;
 
 /// All applications that SLOs protect, each with its requests.
@@ -36,9 +36,9 @@ struct PageEnds {
 pub struct ProtectedLog {
     pub slo: SloId,
     pub key: Key,
-    /// The mean number of requests in the application in the interval in which pages were slowest.
+    /// The mean number of requests inside the application in the interval in which pages were slowest.
     pub inside: f64,
-    /// The factor by which pages took longer in that interval than in their quietest intervals.
+    /// How many times as long pages took in that interval as in their quietest intervals.
     pub slow_down: f64,
     /// The number of requests that the law would have let inside. None if it would have held no request.
     pub limit: Option<f64>,
@@ -63,21 +63,21 @@ impl ProtectedLogs {
         self.cells += pages.len() - known;
     }
 
-    /// The estimates. `aim` returns the slow-down at which an SLO's limit stays.
+    /// The estimates. `aim` returns the slow-down at which an SLO's limit settles.
     pub(super) fn estimates(&self, aim: impl Fn(SloId) -> f64) -> Vec<ProtectedLog> {
         self.applications.iter().map(|(&(slo, key), pages)| estimate((slo, key), pages, aim(slo))).collect()
     }
 }
 
 /// While an application is saturated, the work that it completes in a second is the number of its busy workers. The
-/// limit stays where a page takes `aim` times its base: with about `aim` times as many requests inside (Little's law).
+/// limit settles where a page takes `aim` times its base: with about `aim` times as many inside (Little's law).
 fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim: f64) -> ProtectedLog {
     let mut bases: HashMap<Key, f64> = HashMap::new();
     for (&(_, page), of) in pages.iter().filter(|(_, of)| of.ends >= ENDS_MIN) {
         let base = bases.entry(page).or_insert(f64::INFINITY);
         *base = base.min(of.sum_log / of.ends);
     }
-    // By interval: the ends, the time inside, the excess over the bases, and the work.
+    // By interval: the ended requests, their time inside, the excess over the bases, and the work.
     let mut intervals: BTreeMap<u64, [f64; 4]> = BTreeMap::new();
     for (&(interval, page), of) in pages {
         let base = bases.get(&page).copied().unwrap_or(of.sum_log / of.ends);
@@ -88,7 +88,7 @@ fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim
     let seconds = INTERVAL_NS as f64;
     let slow_down = |[ends, _, excess, _]: &[f64; 4]| (excess / ends).exp();
     let slowest = intervals.values().max_by(|a, b| slow_down(a).total_cmp(&slow_down(b)));
-    // The law holds no request while fewer requests are inside than its initial limit.
+    // The law holds no request while there are fewer requests inside than its initial limit.
     let is_full = |[_, inside, ..]: &[f64; 4]| inside / seconds >= LIMIT_START;
     let saturated = intervals.values().filter(|interval| slow_down(interval) > aim && is_full(interval));
     let mut work: Vec<f64> = saturated.map(|[.., work]| work / seconds).collect();

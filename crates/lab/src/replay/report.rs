@@ -8,7 +8,7 @@ use slowlane_core::policy::Slo;
 /// The headings of columns that contain words.
 const WORDS: [&str; 8] = ["policy", "slo", "law", "rate", "allows", "unit", "key", "who"];
 
-/// The verdicts in total, by SLO and for the first keys; with two policies, also their differences.
+/// The verdicts in total, by SLO and for the first keys and, with two policies, the differences between them.
 pub fn report(outcome: &Outcome) -> String {
     let ([begun, ended], requests) = (outcome.span(), outcome.requests());
     let seconds = ((outcome.ended_ns - outcome.begun_ns) as f64 / 1e9).max(1.0);
@@ -51,7 +51,7 @@ fn totals(outcome: &Outcome) -> Vec<Vec<ReportCell>> {
     rows
 }
 
-/// How often the second policy gave each verdict, by the first policy's verdict.
+/// How often the second policy gave each verdict, for each verdict of the first policy.
 fn changes(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> String {
     let verdicts = Kind::ALL.map(Kind::name);
     let corner = format!("{} \\ {}", first.name, second.name);
@@ -85,7 +85,7 @@ fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCe
     ])
 }
 
-/// The heading of the estimates. In the tables above it, `protect` lets every request pass.
+/// The heading of the estimates. In the tables above this heading, `protect` lets every request pass.
 const PROTECTED: &str =
     "according to the log's times, law=protect would have let this many requests inside at a time:";
 
@@ -99,7 +99,7 @@ fn protected_row(of: &ProtectedLog) -> Vec<ReportCell> {
     ]
 }
 
-/// A number of units, with decimal places if it is small.
+/// A number of units, with decimal places if the number is small.
 fn units(units: f64) -> String {
     if units < 1_000.0 { format!("{units:.2}") } else { format!("{units:.0}") }
 }
@@ -113,7 +113,7 @@ fn figures(tally: &ReplayTally) -> Vec<ReportCell> {
     [&[requests, delayed_cell, share(delayed), denied_cell, share(denied)][..], &ms].concat()
 }
 
-/// The keys of a policy that were throttled or, with two policies, the keys on which the policies differ.
+/// The keys that a policy throttled or, with two policies, the keys on which the policies differ.
 fn keys(outcome: &Outcome, side: &Side) -> String {
     let is_compared = outcome.sides.len() > 1;
     let heading = match (side.keys.is_empty(), is_compared) {

@@ -1,4 +1,4 @@
-//! The requests of all logs as one stream, in order of arrival, although proxies log requests only when answering them.
+//! The requests of all logs as one stream, in order of arrival, although proxies log a request when they answer it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use crate::events::EventQueue;
 use crate::replay::ReplaySettings;
 use slowlane_core::base::{Request, plural, shown, units};
 
-/// The number of lines read between two reports of progress.
+/// The number of lines to read between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 15;
 
 /// A log: its name and its bytes.
@@ -20,7 +20,7 @@ pub struct Input {
     pub bytes: Box<dyn Read>,
 }
 
-/// Takes a request, the virtual time, and the request's record.
+/// A function that takes a request, the virtual time, and the request's record.
 type Each<'e> = dyn FnMut(&Request<'_>, u64, &LogRecord) + 'e;
 
 /// Logs that are being read together.
@@ -36,7 +36,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Opens the logs and recognises their formats. `wanted` returns whether a field is used. `measures` is given if a
+    /// Opens the logs and recognises their formats. `wanted` tells whether a field is used. `measures` is given if a
     /// policy counts work.
     pub(crate) fn open(
         inputs: Vec<Input>,
@@ -62,8 +62,8 @@ impl Requests {
         mut each: impl FnMut(&Request<'_>, u64, &LogRecord),
     ) {
         let mut record = LogRecord::default();
-        // The start time of a log is unknown until its first requests are read, so no request is judged before this is
-        // done for every log.
+        // The start time of a log is unknown until its first requests are read, so no request is judged before every
+        // log has been started.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
@@ -105,7 +105,7 @@ impl Requests {
     fn finish(&mut self, record: &mut LogRecord, each: &mut Each<'_>) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
-            // All lines after this record have much earlier times, so its time is wrong.
+            // All lines after this record have much earlier times, so the record's time is wrong.
             if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
@@ -188,12 +188,12 @@ struct Order {
 }
 
 impl Order {
-    /// A line may follow lines of requests that arrived up to `patience_ns` later.
+    /// A line may come after the lines of requests that arrived up to `patience_ns` later.
     fn new(patience_ns: u64) -> Order {
         Order { patience_ns, waiting: EventQueue::default(), free: Vec::new(), bytes: 0, was_full: false }
     }
 
-    /// Takes a record, and leaves an empty one in its place.
+    /// Takes a record, and leaves an empty record in its place.
     fn keep(&mut self, record: &mut LogRecord) {
         record.bytes.shrink_to(KEPT_BYTES_MAX);
         self.bytes += record.bytes.capacity();
@@ -202,7 +202,7 @@ impl Order {
     }
 
     /// Takes the next record in order, if no earlier record is expected from logs that have reached this time, or if
-    /// there is no more room. Returns false if no record may be taken yet.
+    /// there is no room left. Returns false if no record may be taken yet.
     fn due(&mut self, come_to_ns: u64, record: &mut LogRecord) -> bool {
         let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
         if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {
@@ -212,7 +212,7 @@ impl Order {
         is_full && self.next(record)
     }
 
-    /// Takes the next record in order. Returns false if there is none.
+    /// Takes the next record in order. Returns false if there is no record left.
     fn next(&mut self, record: &mut LogRecord) -> bool {
         self.next_before(u64::MAX, record)
     }

@@ -1,4 +1,4 @@
-//! The run: sends the requests of all logs, in order, through the throttle of each policy.
+//! The run sends the requests of all logs, in order, through the throttle of each policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use slowlane_core::base::{
 use slowlane_core::policy::{Batch, Policy, Slo};
 use slowlane_core::throttle::Throttle;
 
-/// The maximum number of requests in flight. Beyond it, the ends of any more requests count as unknown.
+/// The maximum number of requests in flight. The ends of any further requests count as unknown.
 const ENDS_MAX: usize = 1 << 20;
 
 /// How to read and replay the logs.
@@ -26,7 +26,7 @@ pub struct ReplaySettings {
     pub format: Choice,
     pub mappings: Vec<Mapping>,
     pub measures: Vec<Measure>,
-    /// A line may follow lines of requests that arrived up to this much later.
+    /// A line may come after the lines of requests that arrived up to this much later.
     pub reorder: Duration,
     /// The seed of the random numbers: the n-th request in time order gets the n-th draw.
     pub seed: u64,
@@ -46,7 +46,7 @@ pub struct Outcome {
     pub logs: Vec<LogOutcome>,
     pub begun_ns: u64,
     pub ended_ns: u64,
-    /// The outcome under the policy and, if given, under the policy that it is compared with.
+    /// The outcome under the policy and, if a second policy is given for comparison, under that policy.
     pub sides: Vec<Side>,
     /// For each verdict of the first policy (pass, delay, deny), how often the second policy gave each verdict.
     pub changes: Option<[[u64; 3]; 3]>,
@@ -60,9 +60,9 @@ pub struct Side {
     pub name: String,
     /// The verdicts that the proxies would have got.
     pub total: ReplayTally,
-    /// The verdicts of each SLO that was used, including those with `dry_run=yes`.
+    /// The verdicts of each SLO that was applied, including SLOs with `dry_run=yes`.
     pub slos: Vec<(Slo, ReplayTally)>,
-    /// The number of keys with requests delayed or denied, and the first of these keys. If two policies differ, the
+    /// The number of keys with requests delayed or denied, and the first such keys or, if two policies differ, the
     /// first keys on which they differ.
     pub throttled_keys: usize,
     pub keys: Vec<KeyRow>,
@@ -85,7 +85,7 @@ impl Outcome {
 /// far.
 ///
 /// # Errors
-/// A format without the items that requests need, or an option that no policy uses. A line of a log is never an error.
+/// The format lacks items that requests need, or no policy uses one of the options. A line of a log is never an error.
 pub fn replay(
     inputs: Vec<Input>,
     subjects: &[Subject],
@@ -139,7 +139,7 @@ struct Running<'t> {
     keys: Keys,
     series: Series,
     protected: ProtectedLogs,
-    /// The requests in flight that a law counts until they end, or whose work is settled when they end.
+    /// The requests in flight that a law counts until they end, or whose work is settled at their end.
     ends: EventQueue<(Ticket, Ending)>,
     unknown_ends: u64,
 }
@@ -255,7 +255,7 @@ fn note_of_unmeasured(unit: &Unit, count: u64) -> String {
     format!("the log lacks the {unit} of {requests}, so the reservations count instead: {remedy}")
 }
 
-/// The items that probably contain a field, in an HAProxy log and in an nginx log.
+/// The items that probably contain a field in an HAProxy log, and in an nginx log.
 fn likely_items(field: &str) -> [String; 2] {
     let is_header = ["user_agent", "referer", "origin"].contains(&field) || field.starts_with("x_");
     match field {
@@ -283,7 +283,7 @@ impl<'t> Running<'t> {
         }
     }
 
-    /// The number of requests without a measure, for each unit.
+    /// The number of requests without a measure for each unit.
     fn unmeasured(&self) -> impl Iterator<Item = (&Unit, u64)> {
         let mut counts = BTreeMap::new();
         for (slo, tally) in self.policy.slos().filter_map(|slo| Some((slo, self.slos.get(&slo.id)?))) {
@@ -337,7 +337,7 @@ impl<'t> Running<'t> {
         }
         if let Some(mut ticket) = decision.ticket() {
             self.count_protected(request, decision, leaves_ns, logged);
-            // As long as `protect` sees no end, it holds no request: the log's times are those without `protect`.
+            // As long as no end is reported to `protect`, it holds no request: the log's times are those without it.
             ticket.counted.retain(|counted| !protects(&self.policy, counted.slo));
             if ticket.counted.is_empty() {
                 return;

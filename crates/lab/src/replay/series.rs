@@ -1,6 +1,6 @@
-//! Counts over time, in a bounded number of bins for a log of any length.
+//! Counts over time, in a bounded number of bins for logs of any length.
 
-/// The maximum number of bins. Beyond it, bins are joined in pairs.
+/// The maximum number of bins. Beyond this number, bins are joined in pairs.
 const BINS_MAX: usize = 2_048;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -10,7 +10,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub struct Bin {
     /// The number of requests that arrived.
     pub offered: u64,
-    /// The number of requests that were admitted, counted when their delay ended.
+    /// The number of admitted requests, each counted when its delay ended.
     pub let_through: u64,
     pub denied: u64,
     /// The sum of the delays of requests that arrived in this interval.
@@ -41,7 +41,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// The bin of a moment. A moment before the first bin counts in the first bin.
+    /// The bin for a moment. Any moment before the first bin counts in the first bin.
     pub(super) fn at(&mut self, at_ns: u64) -> &mut Bin {
         if self.bins.is_empty() {
             self.begins_ns = at_ns / SECOND_NS * SECOND_NS;

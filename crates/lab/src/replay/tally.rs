@@ -55,7 +55,7 @@ impl ReplayCounts {
     }
 }
 
-/// The work of requests under an SLO with a unit. If a request has no measure, its reservation counts.
+/// The work of requests under an SLO with a unit. If a request has no measure, its reservation counts instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     /// Millionths of the unit, by verdict.
@@ -82,7 +82,7 @@ impl WorkDone {
     }
 }
 
-/// Counts of verdicts, and of delayed requests by the length of their delay.
+/// Counts of verdicts, and counts of delayed requests by the length of the delay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayTally {
     pub counts: ReplayCounts,

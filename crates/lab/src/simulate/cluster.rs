@@ -1,4 +1,4 @@
-//! Several nodes that share the SLO: the spread of the load over them, and the faults of their store.
+//! Several nodes that share the SLO: how the load is spread over the nodes, and the faults of their store.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,9 +16,9 @@ pub const SILENT_AFTER: Duration = Duration::from_millis(500);
 /// An uneven distribution of the load over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
-    /// The part that the first node gets; the other nodes share the remainder equally.
+    /// The part of the load that the first node gets; the other nodes share the remainder equally.
     First(Share),
-    /// Node number n gets a part in proportion to 1/n (Zipf's law).
+    /// Node number n gets a part of the load in proportion to 1/n (Zipf's law).
     Zipf,
 }
 
@@ -74,34 +74,34 @@ impl FromStr for Share {
     }
 }
 
-/// The golden ratio less 1: its multiples, modulo 1, are evenly spread.
+/// The golden ratio minus 1. Its multiples, modulo 1, are evenly spread.
 const GOLDEN_RATIO: f64 = 0.618_033_988_75;
 
 /// One node, or several nodes and a store that is a round trip away from each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// 1 to [`NODES_MAX`]. The other fields matter only with several nodes, except `holds` under `law=protect`.
+    /// From 1 to [`NODES_MAX`]. With one node, no other field matters except `holds` under `law=protect`.
     pub nodes: u32,
-    /// The time that a message to the store and its answer take together.
+    /// The total time that a message to the store and the store's answer take.
     pub round_trip: Duration,
-    /// The time between two reports of a node to the store.
+    /// The time between two reports from a node to the store.
     pub period: Duration,
     /// Whether each request goes to a random node. If not, a connection stays on its node, and only an attacker's
     /// requests go to random nodes.
     pub is_spread: bool,
     /// None if all nodes get the same load.
     pub skew: Option<Skew>,
-    /// Whether the node holds the answer until the request's turn, which may still move. If not, the proxy waits by
-    /// itself, and a delay is final.
+    /// Whether the node holds the answer until the request's turn, which may still move. If not, the proxy delays the
+    /// request itself, and the delay is final.
     pub holds: bool,
-    /// Messages that would reach the store in this time are lost.
+    /// Messages that would reach the store during this time are lost.
     pub dead: Option<Span>,
     /// The store forgets everything at this moment.
     pub flushed: Option<Duration>,
 }
 
 impl Cluster {
-    /// This many nodes with equal loads, which report every 100 ms to a store without faults. A round trip takes 1 ms.
+    /// This many nodes with equal loads. They report every 100 ms to a store without faults; a round trip takes 1 ms.
     pub fn new(nodes: u32) -> Cluster {
         Cluster {
             nodes,
@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// The node on which a connection stays. Of any number of connections, each node gets about its part.
+    /// The node on which a connection stays. Each node gets about its part of any number of connections.
     fn home(&self, connection: u32) -> u32 {
         let skew = match self.skew {
             None => return connection % self.nodes,
@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// The node at this fraction of the sum of all weights.
+    /// The node at this fraction of the sum of all nodes' weights.
     fn by_weight(&self, part: f64) -> u32 {
         let weight = |node: u32| 1.0 / f64::from(node + 1);
         let mut left = part * (0..self.nodes).map(weight).sum::<f64>();

@@ -1,4 +1,4 @@
-//! The load: the clients, and the times of their requests.
+//! The load: the clients, and when they send their requests.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) const CLIENTS_MAX: u32 = 10_000;
 /// The maximum number of phases of a run.
 pub(super) const PHASES_MAX: usize = 24;
 
-/// The minimum pause. Without one, a refused client would retry at the same moment, forever.
+/// The minimum pause. Without a pause, a refused client would retry at the same moment for ever.
 pub(super) const THINK_MIN: Duration = Duration::from_micros(100);
 
 /// The load. Clients, greedy connections and a crowd wait for each answer; an attacker does not.
@@ -29,26 +29,26 @@ pub struct Load {
     pub attack: Option<Rate>,
     /// None if the attacker sends during the whole run.
     pub attack_during: Option<Span>,
-    /// Many sources in a few networks, which send their next request almost at once.
+    /// Many sources in a few networks. Each source sends its next request almost at once.
     pub crowd: Option<CrowdLoad>,
-    /// The number of requests that the application serves at a time, while others wait in order. None if it serves all
+    /// The number of requests that the application serves at a time, while others wait in order. None if all are served
     /// at once.
     pub workers: Option<u32>,
     /// The mean pause of clients and greedy connections, from an answer to the next request. Pauses vary uniformly from
-    /// 0.5 to 1.5 times this.
+    /// 0.5 to 1.5 times this mean.
     pub think: Duration,
-    /// The time that the application takes for a request. If None: the cost of the request, if the unit is seconds;
-    /// otherwise zero, or `SERVICE_IN_FLIGHT` with workers or under a law that counts requests in flight.
+    /// The time that the application takes for a request. If None, the time is the request's cost, if the unit is
+    /// seconds; otherwise zero, or `SERVICE_IN_FLIGHT` with workers or under a law that counts requests in flight.
     pub service: Option<Duration>,
     /// The costs of requests in the unit of the SLO. None if the SLO counts requests.
     pub cost: Option<Costs>,
     /// A client with a longer delay disconnects after this time. Its slot is lost, unless the node holds the request.
     pub patience: Option<Duration>,
-    /// Whether clients ignore Retry-After, and retry after a 429 with only the usual pause.
+    /// Whether clients ignore Retry-After and, after a 429, retry after only the usual pause.
     pub ignores_retry_after: bool,
 }
 
-/// The default service time. Without any, no request would ever be in flight.
+/// The default service time. Without a service time, no request would ever be in flight.
 const SERVICE_IN_FLIGHT: Duration = Duration::from_millis(20);
 
 /// A group of senders.
@@ -102,7 +102,7 @@ impl Load {
         }
     }
 
-    /// The number of all connections. Client connections come first, then greedy connections, then those of the crowd.
+    /// The total number of connections: client connections come first, then greedy connections, then the crowd's.
     pub(super) fn connections(&self) -> u32 {
         let crowd = self.crowd.map_or(0, |crowd| crowd.sources.saturating_mul(crowd.connections));
         self.clients.max().saturating_add(self.greedy).saturating_add(crowd)
@@ -144,7 +144,7 @@ impl Load {
         }
     }
 
-    /// The place of a source among all addresses: in a network of its own, or in one of the crowd's networks.
+    /// The place of a source among all addresses: either in its own network, or in one of the crowd's networks.
     pub(super) fn place(&self, source: u32) -> u32 {
         let member = source.checked_sub(self.sources(Who::Crowd).start);
         match self.crowd.zip(member) {
@@ -156,11 +156,11 @@ impl Load {
     }
 }
 
-/// The number of addresses in an IPv4 network, and the place of the crowd's first network.
+/// The number of addresses in an IPv4 network, and the place at which the crowd's first network begins.
 const NETWORK_PLACES: u32 = 256;
 const CROWD_PLACE: u32 = 1 << 23;
 
-/// A crowd: the number of sources, of connections from each, and of networks over which the sources are spread.
+/// A crowd: the number of sources, the connections from each, and the networks over which the sources are spread.
 ///
 /// ```
 /// use slowlane_lab::simulate::CrowdLoad;
@@ -193,7 +193,7 @@ impl FromStr for CrowdLoad {
     }
 }
 
-/// Log-normal costs: the median, and the standard deviation of the logarithm.
+/// Log-normal costs: their median, and the standard deviation of their logarithm.
 ///
 /// ```
 /// use slowlane_lab::simulate::Costs;
@@ -233,7 +233,7 @@ impl FromStr for Costs {
     }
 }
 
-/// The number of clients: in the whole run, or in each of its equal phases.
+/// The number of clients, either in the whole run or in each of its equal phases.
 ///
 /// ```
 /// use slowlane_lab::simulate::Phases;
@@ -280,7 +280,7 @@ impl fmt::Display for Phases {
     }
 }
 
-/// A part of a run, written `FROM..TO`. Both are times since the start of the run; `TO` is excluded.
+/// A part of a run, written `FROM..TO`. `FROM` and `TO` are times since the start of the run; `TO` is excluded.
 ///
 /// ```
 /// use std::time::Duration;

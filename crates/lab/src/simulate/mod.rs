@@ -8,9 +8,9 @@
 //! The simulator uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, with one SLO under test.
 //! If there are several nodes, each has its own throttle, and they share the store of a token server. Other
 //! implementations of [`Sharing`] can replace the nodes and the store for a comparison. There is no clock and no sleep:
-//! the time is that of the next event, and all randomness comes from the seed. A scenario with one node has the same
-//! outcome, to the bit, on any machine, unless it has costs or uses `law=protect`. Costs, `law=protect` and the nodes'
-//! views of the store use exponentials or logarithms, whose last bit depends on the machine's math library.
+//! the current time is the time of the next event, and all randomness comes from the seed. A scenario with one node has
+//! the same outcome, to the bit, on any machine, unless it has costs or uses `law=protect`. Costs, `law=protect` and
+//! the nodes' views of the store use exponentials or logarithms, whose last bit depends on the machine's math library.
 
 mod cluster;
 mod load;

@@ -1,4 +1,4 @@
-//! The nodes of a run and the store that they share: slowlane's own, or others that a benchmark compares.
+//! The nodes of a run and the store that they share: slowlane's own, or another design that a benchmark compares.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use slowlane_core::throttle::Throttle;
 pub trait Sharing {
     fn cluster(&self) -> &Cluster;
 
-    /// The time between two reports of a node to the store.
+    /// The time between two reports from a node to the store.
     fn period(&self) -> Duration {
         self.cluster().period
     }
@@ -22,7 +22,7 @@ pub trait Sharing {
     /// Lets a node judge a request. All randomness comes from `bits`.
     fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided;
 
-    /// Records the end of an admitted request. Laws that count ends run on a single node only.
+    /// Records the end of an admitted request. Laws that count the ends of requests run only on a single node.
     fn end(&mut self, _ticket: &Ticket, _ending: &Ending, _now_ns: u64) {}
 
     /// The number of requests that a simpler law judged, because auxiliary memory ran out.
@@ -30,20 +30,20 @@ pub trait Sharing {
         0
     }
 
-    /// Sends the message that is due at a node, if any. `is_round` is whether a period of the node has begun.
+    /// Sends a node's message if one is due. `is_round` tells whether a period of the node has begun.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent;
 
-    /// Lets the store apply a node's message. Returns the number of its updates, and the time at which the answer
-    /// arrives.
+    /// Lets the store apply a node's message. Returns the number of the message's updates, and the time at which the
+    /// answer arrives.
     fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64);
 
-    /// Lets a node apply the answer to its message, or give up waiting for it.
+    /// Lets a node apply the answer to its message, or give up waiting for the answer.
     fn take_reply(&mut self, node: u32, now_ns: u64);
 
     /// Makes the store lose all its data.
     fn flush(&mut self);
 
-    /// The next step of each request that a node holds and whose turn has moved or been refused.
+    /// The next step of each request that a node holds and that has been moved or refused.
     fn moved(&mut self, _node: u32, _now_ns: u64) -> Vec<Step> {
         Vec::new()
     }
@@ -64,11 +64,11 @@ pub trait Sharing {
 pub struct Decided {
     pub verdict: Verdict,
     pub ticket: Option<Ticket>,
-    /// The number of the request if the node holds it, otherwise 0.
+    /// The number of the request if the node holds the request, otherwise 0.
     pub turn: u64,
 }
 
-/// The sender of a request, and the place of its source among all addresses.
+/// The sender of a request, and the place of the sender's source among all addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     pub who: Who,
@@ -91,23 +91,23 @@ pub enum Sent {
     Nothing,
     /// The message reaches the store at this time.
     Arrives(u64),
-    /// The message gets lost. The node gives up waiting at this time.
+    /// The message is lost. The node gives up waiting for the answer at this time.
     Lost(u64),
 }
 
-/// The nodes, each with a throttle of its own, and the store. Times are in nanoseconds since the start of the run.
+/// The nodes, each with its own throttle, and the store. Times are in nanoseconds since the start of the run.
 pub(super) struct Nodes {
     cluster: Cluster,
     nodes: Vec<Node>,
     store: StoreServer,
 }
 
-/// A node, its exchange with the store, and the requests that it holds.
+/// A node, its exchange with the store, and the requests that the node holds.
 struct Node {
     name: Member,
     throttle: Throttle,
     shared: Arc<cluster::Cluster>,
-    /// The message in flight, of which there is at most one, and the store's answer, if the message has arrived there.
+    /// The message in flight (there is at most one) and the store's answer, if the message has reached the store.
     exchange: Option<(Due, Option<Response>)>,
     sent_ns: u64,
     tried_ns: u64,
@@ -123,7 +123,7 @@ pub struct Held {
     pub(super) who: Who,
     pub(super) connection: u32,
     pub(super) asked_ns: u64,
-    /// The time of the request's turn, for which an event is queued.
+    /// The time of the request's turn. An event is queued for this time.
     pub(super) due_ns: u64,
 }
 
@@ -169,7 +169,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// Takes out the held request with this number, if `may_go` returns true for it.
+    /// Removes and returns the held request with this number if `may_go` returns true for that request.
     fn take(&mut self, number: u64, may_go: impl Fn(&Held) -> bool) -> Option<Held> {
         let place = self.held.iter().position(|held| held.decision.turn() == number && may_go(held))?;
         Some(self.held.remove(place))
@@ -181,7 +181,7 @@ impl Sharing for Nodes {
         &self.cluster
     }
 
-    /// The node holds the request if its turn may still move.
+    /// The node holds the request if the request's turn may still move.
     fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided {
         let (Sender { who, connection, source }, sample) = (sender, Sample::from_bits(bits));
         let node = &mut self.nodes[node as usize];
@@ -249,7 +249,7 @@ impl Sharing for Nodes {
         Some(held)
     }
 
-    /// An exchange of blocks is due each period, so a message is sent when a period begins, even without updates.
+    /// An exchange of blocks is due in each period, so a message is sent when a period begins, even without updates.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
         let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));

@@ -22,7 +22,7 @@ pub struct Phase {
     pub clients: u32,
     /// The start and the end of the measured part.
     pub measured_s: [f64; 2],
-    /// The figures of all requests first, then those of each group, if there are several.
+    /// The figures of all requests, followed by the figures of each group if there are several groups.
     pub figures: Vec<Figures>,
     /// The relative error of the rate. None if the objective is 0.
     pub error: Option<f64>,
@@ -31,10 +31,10 @@ pub struct Phase {
     /// Jain's fairness index over the sources: 1 if all sources get the same, 1/n if one of n gets everything. If the
     /// load is only an attacker, the index compares the fraction of its requests that each node admits.
     pub jain: Option<f64>,
-    /// The relative difference between the objective and the fullest second. None if no whole second was measured, or
-    /// if the objective is 0.
+    /// The relative difference between the objective and the fullest second. None if the run has no whole measured
+    /// second, or if the objective is 0.
     pub worst: Option<f64>,
-    /// The rate of key updates that reached the nodes' store.
+    /// The rate at which key updates reached the store of the nodes.
     pub messages_per_s: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct Figures {
     pub rate_per_s: f64,
     pub let_through: u64,
     pub denied: u64,
-    /// The number of requests whose clients disconnected before their turn. They do not count as admitted.
+    /// The number of requests whose clients disconnected before their turn. Such requests do not count as admitted.
     pub left: u64,
     pub p50_ms: Option<u64>,
     pub p99_ms: Option<u64>,
@@ -56,10 +56,10 @@ pub struct Figures {
 /// The allowed error of a 1-s count.
 const TOLERANCE: f64 = 0.1;
 
-/// The interval between the starts of two 1-s windows of the settling time, in bins.
+/// The interval, in bins, between the starts of two successive 1-s windows in the search for the settling time.
 const STEP_BINS: usize = 2;
 
-/// If a node gets no more requests than this, the fraction that it admits is noise.
+/// If a node gets no more requests than this, the fraction of requests that it admits is noise.
 const ASKED_MIN: u64 = 20;
 
 impl SimulationOutcome {
@@ -145,20 +145,20 @@ fn settled_s(record: &Record, phase_ns: Range<u64>) -> Option<f64> {
     })
 }
 
-/// (sum x)² / (n * sum x²), of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
+/// (sum x)² / (n * sum x²): the index of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
 fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     (shares.len() > 1 && sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// The fraction of its requests that each busy node admits.
+/// The fraction of requests that each busy node admits.
 fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
     let busy = nodes.iter().filter(|node| node.all > ASKED_MIN);
     busy.map(|node| node.let_through as f64 / node.all as f64).collect()
 }
 
-/// The relative difference between the objective and the fullest of all seconds that begin at a tenth of a second.
+/// The relative difference between the objective and the fullest second. Seconds may begin at any tenth of a second.
 fn worst(record: &Record, measured_ns: Range<u64>) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;

@@ -1,4 +1,4 @@
-//! The observations of a run, in memory that does not grow with its requests.
+//! What is observed in a run, in memory that does not grow with the number of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,44 +12,44 @@ pub(super) const BIN_NS: u64 = 1_000_000_000 / BINS_PER_S as u64;
 
 pub(super) const BINS_PER_S: usize = 10;
 
-/// The number of quarters of each phase that are not measured, because the law settles in them.
+/// The number of quarters of each phase that are not measured, because the law needs this time to settle.
 const SETTLING_QUARTERS: u64 = 1;
 
 /// Longer delays are stored in whole seconds.
 const EXACT_MS_MAX: u64 = 60_000;
 
-/// The observations of a run. Times are in nanoseconds since the start of the run.
+/// What is observed in a run. Times are in nanoseconds since the start of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) phase_ns: u64,
     /// Whether the objective is a rate.
     pub(super) aims_at_rate: bool,
-    /// The objective as written on its line, and per second; and its unit, unless it counts requests.
+    /// The objective's rate, as written on its line and per second, and the objective's unit if it counts work.
     pub(super) rate: String,
     pub(super) per_s: f64,
     pub(super) unit: Option<Unit>,
     /// The number of requests that a simpler law judged, because auxiliary memory ran out.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<PhaseSeen>,
-    /// The number of requests admitted in each bin, or their work in the unit of the objective.
+    /// The number of requests admitted in each bin, or the requests' work in the unit of the objective.
     pub(super) bins: Vec<f64>,
 }
 
-/// The measured part of a phase, or one of the parts that the scenario names.
+/// The measured part of a phase, or one of the measured parts that the scenario names.
 #[derive(Clone, Debug)]
 pub(super) struct PhaseSeen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
-    /// The number of admitted requests, or their work, by source.
+    /// The number of admitted requests, or the work of these requests, by source.
     pub(super) sources: Vec<f64>,
     /// Requests by node.
     pub(super) nodes: Vec<Asked>,
-    /// The number of key updates that reached the nodes' store.
+    /// The number of key updates that reached the store of the nodes.
     pub(super) messages: u64,
 }
 
-/// The number of requests that a node received, and how many of them it admitted.
+/// How many requests a node received, and how many of these it admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) all: u64,
@@ -109,7 +109,7 @@ impl Record {
         phase as u64 * self.phase_ns
     }
 
-    /// Counts a request admitted at this moment, after this delay. `units` is its cost, 1 unless work is counted.
+    /// Counts a request admitted at this moment, after this delay. `units` is its cost: 1 unless work is counted.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64, units: f64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
             *bin += units;
@@ -156,7 +156,7 @@ impl Tally {
         }
     }
 
-    /// The delay that `percent` of the admitted requests did not exceed.
+    /// The delay that `percent` percent of the admitted requests did not exceed.
     pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
         let rank = (self.let_through * percent).div_ceil(100);
         let mut below = 0;

@@ -10,7 +10,7 @@ const LEFT: &str = "left %";
 const WORST: &str = "worst s %";
 const MESSAGES: &str = "messages /s";
 
-/// A line for each phase of each run, and a line for each group if there are several groups.
+/// A line for each phase of each run, followed by a line for each group if there are several groups.
 ///
 /// `measured s` is the part of the run that most other columns cover; `settled s` counts from the end of the previous
 /// part. `share` is relative to all admitted requests, `429` and `left` to all requests of the row. `p50` and `p99` are
@@ -44,7 +44,7 @@ pub fn report(outcomes: &[SimulationOutcome]) -> String {
     text
 }
 
-/// The outcomes for programs, as JSON: a run for each law and load, with its phases and their groups.
+/// The outcomes for programs, as JSON: one run for each law and load, with the run's phases and their groups.
 pub fn json(outcomes: &[SimulationOutcome]) -> String {
     let run = |SimulationOutcome { scenario, phases, record }: &SimulationOutcome| {
         let Scenario { law, burst, cluster, seed, .. } = scenario;

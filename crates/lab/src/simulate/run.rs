@@ -12,11 +12,11 @@ use crate::simulate::scenario::{SLO, Scenario, ScenarioError};
 use crate::simulate::{Held, Load, Record, Sender, Sent, Sharing, SimulationOutcome, Step, Who};
 use slowlane_core::base::{Amount, Ending, SloId, Ticket, Unit, Verdict};
 
-/// The maximum number of requests of one run: a few minutes of computing.
+/// The maximum number of requests in one run: they take a few minutes of computing.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// The maximum number of events in the queue, which then takes half a gigabyte. Only requests that a law no longer
-/// counts as in flight can be so many.
+/// counts as in flight can reach this number.
 const UNDER_WAY_MAX: usize = 4_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -25,7 +25,7 @@ impl Scenario {
     /// Runs the scenario to its end. `progress` gets the virtual time about once per virtual second.
     ///
     /// # Errors
-    /// The scenario is invalid, or has too many requests.
+    /// The scenario is invalid or has too many requests.
     pub fn run(&self, progress: impl FnMut(Duration)) -> Result<SimulationOutcome, ScenarioError> {
         Ok(SimulationOutcome::new(self, self.record(None, REQUESTS_MAX, progress)?))
     }
@@ -68,7 +68,7 @@ impl Scenario {
     }
 }
 
-/// An event of a run. Nodes are identified by number.
+/// An event of a run. Nodes are identified by their numbers.
 #[derive(Clone, Debug)]
 enum Event {
     /// The number of clients changes.
@@ -83,15 +83,15 @@ enum Event {
     End(Box<(Ticket, Ending)>),
     /// A period of a node begins.
     Period(u32),
-    /// A node that has changed checks whether a message is due.
+    /// A node whose state has changed checks whether a message is due.
     Look(u32),
-    /// The turn of a held request comes. The request is identified by its node and its number.
+    /// The turn of a held request comes. The request is identified by its node and its own number.
     Turn(u32, u64),
-    /// The client of a held request disconnects. If the request's turn has come already, nothing happens.
+    /// The client of a held request disconnects. If the request's turn has already come, nothing happens.
     Leave(u32, u64),
     /// The node's message reaches the store.
     AtStore(u32),
-    /// The answer to a node's message reaches the node, or the node gives up waiting for it.
+    /// The answer to a node's message reaches the node, or the node gives up waiting for the answer.
     Reply(u32),
     /// The store forgets everything.
     Flush,
@@ -114,7 +114,7 @@ struct Simulation<'s> {
     /// The times at which the workers become free.
     free_ns: BinaryHeap<Reverse<u64>>,
     record: Record,
-    /// The current number of clients, and whether each client of the run is idle, with no event in the queue.
+    /// The current number of clients, and whether each of the run's clients is idle, with no event in the queue.
     clients: u32,
     is_idle: Vec<bool>,
     think_ns: u64,
@@ -122,7 +122,7 @@ struct Simulation<'s> {
     patience_ms: u64,
     /// The mean pause between two requests of the attacker.
     gap_ns: u64,
-    /// The time until which each node checks for messages that are due.
+    /// The time until which each node checks for due messages.
     looks_until_ns: Vec<u64>,
     requests: u64,
     end_ns: u64,
@@ -163,7 +163,7 @@ impl<'s> Simulation<'s> {
         run
     }
 
-    /// Whether there is a single node, which has no store to talk to.
+    /// Whether there is only one node, which has no store to talk to.
     fn is_alone(&self) -> bool {
         self.nodes.cluster().nodes == 1
     }
@@ -212,13 +212,13 @@ impl<'s> Simulation<'s> {
         now_ns + u64::from(waits_s) * SECOND_NS
     }
 
-    /// Counts a client that disconnects at this time, and returns the time.
+    /// Counts a client that disconnects at this time. Returns this time.
     fn leave(&mut self, left_ns: u64, who: Who) -> u64 {
         self.record.seen(left_ns, |seen| seen.tallies[who as usize].left += 1);
         left_ns
     }
 
-    /// Lets a request reach the application, and begin as soon as a worker is free. Returns the time at which it ends.
+    /// Lets a request reach the application and begin once a worker is free. Returns the time of the request's end.
     fn enter(&mut self, now_ns: u64, entering: &Entering) -> u64 {
         let &Entering { who, connection, asked_ns, ref ticket } = entering;
         let cost = self.load.cost.map(|costs| costs.sample(&mut self.rng));
@@ -236,7 +236,7 @@ impl<'s> Simulation<'s> {
         ended_ns
     }
 
-    /// Lets an admitted request enter the application, and answers its sender when the request ends.
+    /// Lets an admitted request enter the application, and schedules the answer to its sender.
     fn enter_and_answer(&mut self, now_ns: u64, entering: &Entering) {
         let ended_ns = self.enter(now_ns, entering);
         self.answered(entering.who, entering.connection, ended_ns);
@@ -286,7 +286,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Sends the message of a node, if one is due.
+    /// Sends a node's message if one is due.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) {
         match self.nodes.send(node, is_round, now_ns) {
             Sent::Arrives(there_ns) => self.queue.enter(there_ns, Event::AtStore(node)),
@@ -295,7 +295,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Follows a change in the state of a node: turns may have moved, and a message may soon be due.
+    /// Reacts to a change in the state of a node: turns may have moved, and a message may soon be due.
     fn changed(&mut self, node: u32, now_ns: u64) {
         for step in self.nodes.moved(node, now_ns) {
             match step {
@@ -319,7 +319,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Schedules the next request of a connection, one pause after its answer. The attacker waits for no answers.
+    /// Schedules the next request of a connection, one pause after its last answer. The attacker waits for no answers.
     fn answered(&mut self, who: Who, connection: u32, answered_ns: u64) {
         if who != Who::Attacker {
             let think_ns = if who == Who::Crowd { CROWD_THINK_NS } else { self.think_ns };
@@ -359,8 +359,8 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Sends one request, and returns the time at which its sender is done with it, Retry-After included. None if this
-    /// time is not known yet, because the request is held or waits for a worker.
+    /// Sends one request, and returns the time at which its sender is done with the request, Retry-After included. None
+    /// if this time is not known yet, because the request is held or waits for a worker.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;
         let node = self.nodes.cluster().node(who, connection, &mut self.rng);
@@ -393,7 +393,7 @@ impl<'s> Simulation<'s> {
         })
     }
 
-    /// The time that the application takes for a request. A cost in seconds is that time, unless the load gives a
+    /// The time that the application takes for a request. A cost in seconds is this time, unless the load gives a
     /// service time.
     fn takes_ns(&self, cost: Option<Amount>) -> u64 {
         let is_time = self.load.service.is_none() && self.record.unit == Some(Unit::Seconds);
@@ -404,10 +404,10 @@ impl<'s> Simulation<'s> {
 /// The mean pause of a crowd, which sends its next request almost at once.
 const CROWD_THINK_NS: u64 = 1_000_000;
 
-/// The time between two checks of a node for messages that are due.
+/// The time between two checks of a node for due messages.
 const LOOK_NS: u64 = 5_000_000;
 
-/// The time for which a node checks after a change. A message that is due only later waits for the next period.
+/// The time for which a node checks for messages after a change. A message that is due later waits for the next period.
 const LOOKS_NS: u64 = 100_000_000;
 
 fn nanos(duration: Duration) -> u64 {

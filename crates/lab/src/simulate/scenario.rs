@@ -36,7 +36,7 @@ pub struct Scenario {
     pub law: String,
     /// Names and values, as on a line of `slo.map`.
     pub options: Vec<(String, String)>,
-    /// As on a line of `slo.map`, in the unit that the options name.
+    /// Written as on a line of `slo.map`, in the unit that the options name.
     pub rate: String,
     pub burst: String,
     pub load: Load,
@@ -44,7 +44,7 @@ pub struct Scenario {
     pub cluster: Cluster,
     /// The length of the run, 1 to [`SECONDS_MAX`].
     pub seconds: u32,
-    /// The measured parts, in order. If empty: the last three quarters of the run or of each of its phases.
+    /// The measured parts, in order. If empty, the last three quarters of the run or of each phase are measured.
     pub measured: Vec<Span>,
     pub seed: u64,
 }
@@ -52,10 +52,10 @@ pub struct Scenario {
 /// The maximum length of a run: one day.
 pub const SECONDS_MAX: u32 = 86_400;
 
-/// The laws with a rate that several nodes can share.
+/// The laws whose rate several nodes can share.
 const SHARED_LAWS: [&str; 3] = ["pace", "token-bucket", "leaky-bucket"];
 
-/// The maximum number of periods of a run, over all nodes: a minute of computing.
+/// The maximum total number of periods of all nodes in a run: they take a minute of computing.
 const PERIODS_MAX: u128 = 100_000_000;
 
 /// The reason why a scenario cannot be run.
@@ -99,7 +99,7 @@ pub enum ScenarioError {
         written(*.0)
     )]
     Period(Duration),
-    /// Something is planned for a time after the end of the run.
+    /// Something is planned for a time after the run has ended.
     #[error("{0}, but the run ends too early: use more seconds")]
     Late(String),
     #[error(
@@ -117,7 +117,7 @@ pub enum ScenarioError {
     TooManyRequests { law: String, requests_max: u64 },
 }
 
-/// An SLO of type 2: one bucket for the website that all requests are for.
+/// An SLO of type 2: one bucket for the single website that all requests are for.
 pub(super) const SLO: u32 = 2001;
 
 pub(super) const WEBSITE: &str = "shop.example";
@@ -128,7 +128,7 @@ pub(super) const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::fr
 /// More memory than the largest auxiliary state of one key takes.
 pub(super) const ANNEX_BYTES_MAX: usize = 64 << 20;
 
-/// The start of a run: midnight, for laws whose windows are aligned to the clock.
+/// The start of a run is midnight, for laws whose windows are aligned to the clock.
 const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -138,7 +138,7 @@ pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }
 
-/// A request from the source whose address has this index, for the website of the SLO.
+/// A request for the SLO's website, from the source with this place among all addresses.
 pub(super) fn request<'a>(place: u32) -> Request<'a> {
     let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + place));
     let mut request = Request::new();
@@ -149,7 +149,7 @@ pub(super) fn request<'a>(place: u32) -> Request<'a> {
 
 impl Scenario {
     /// # Errors
-    /// Any error that [`run`](Scenario::run) would give before its first request.
+    /// Any error that [`run`](Scenario::run) would return before its first request.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.policy().map(drop)
     }
@@ -222,7 +222,7 @@ impl Scenario {
         }
     }
 
-    /// The laws whose objective is a rate, so that they can be compared.
+    /// The laws whose objective is a rate, so that these laws can be compared.
     pub fn laws_of_rates() -> impl Iterator<Item = &'static str> {
         Law::NAMES.iter().copied().filter(|&name| name != "concurrency")
     }

@@ -1,19 +1,19 @@
 //! Tickets: a node asks the store for a slot for each request that it holds.
 //!
 //! At a low rate, replies from the store come less often than slots pass, so a node cannot know which slot is next. But
-//! a request that finds debt waits anyway. Meanwhile, the node asks the store for a slot that no other gets. A request
-//! that may pass at once never waits for the store, and a held request without a slot passes at the node's estimate.
+//! a request that finds debt waits anyway. Meanwhile, the node asks for a slot that no other node gets. A request that
+//! may pass at once never waits for the store, and a held request without a slot passes at the node's estimate.
 //!
 //! ```text
-//! ahead: the part of F that is drift   Q: held requests   want: those of them without a slot
+//! ahead: the part of F that is drift   Q: held requests   want: held requests without a slot
 //! between replies   F += o * min(1, R / (w + o)) / R * time, at most now + max_delay
 //! a request         d = F + 1/R - now
 //!   Q empty, d - ahead/2 <= 0, allowance >= 1: pass;  F += 1/R
 //!   p = 1 if w + o <= R, else R / (w + o) * max(1, (2 * (max_delay - d + 1/2R) / max(1 s, 2/R))^2)
 //!   with p: hold, at least until its slot can be known;  want += 1;  F += 1/R      else deny
-//! a reply           F = TAT + (unsent + want) / R;  ahead = 0;  the slots go to the oldest of Q
+//! a reply           F = TAT + (unsent + want) / R;  ahead = 0;  the slots go to the oldest in Q
 //! ```
-//! The figures beside the constants are the worst of seven loads of a model in virtual time, at 1 to 50/s on 3 to 300
+//! The figures beside the constants are the worst of seven loads in a model in virtual time, at 1 to 50/s on 3 to 300
 //! nodes, with round trips of 1 and 50 ms.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::cluster::{Hint, Message, OnSilence, Plan, Reply};
 /// above +20 %.
 const DOUBTED: f64 = 0.5;
 
-/// The band below the longest delay within which fewer requests are held, the longer the queue is.
+/// The band below the longest delay in which fewer requests are held the longer the queue is.
 const QUEUE_BAND_S: f64 = 1.0;
 
 /// A slot may arrive this much later than two round trips, because timers and processes add delays.
@@ -42,8 +42,8 @@ const DENIED_S: f64 = 2.0;
 /// A node without any known demand may use this part of an equal share while the store is silent.
 const UNKNOWN_SHARE: f64 = 0.1;
 
-/// The more the demand of all nodes exceeds 90 % of the rate, the later a node admits its first request after the store
-/// has fallen silent. At 110 %, the delay is the node's phase times one slot at its own share.
+/// The more the demand of all nodes exceeds 90 % of the rate, the later a node admits its first request once the store
+/// is silent. At 110 %, the delay is the node's phase times one slot at its own share.
 const CROWDED_FROM: f64 = 0.9;
 const CROWDED_BAND: f64 = 0.2;
 
@@ -54,7 +54,7 @@ impl View {
     /// Judges a request whose answer this node can hold, and returns its delay.
     ///
     /// # Errors
-    /// The request is refused. It would pass after this time, if no other request came.
+    /// The request is refused. It would pass after this time if no other request came.
     pub fn judge_held(&mut self, plan: &Plan, sample: Sample, now: Timestamp) -> Result<Delayed, Duration> {
         if !plan.has_tickets() {
             return self.judge(plan, 1.0, now).map(|delay| (delay, None));
@@ -85,7 +85,7 @@ impl View {
         if !may_be_free || !sample.is_below(chance(plan, wait_s, all_per_s)) {
             return Err(duration((wait_s - max_delay_s).max(0.0)));
         }
-        // If the request waits longer than a message usually takes, the message may wait for other requests.
+        // If the request waits for longer than a message usually takes, the message may wait for other requests.
         let way_s = plan.period_s() + self.round_trip_s(plan) + 0.01;
         let within_s = if wait_s >= way_s { plan.period_s().min(wait_s / 4.0) } else { usual_s };
         self.hold(plan, wait_s, within_s, now_s).ok_or(duration((wait_s - max_delay_s).max(0.0)))
@@ -156,7 +156,7 @@ impl View {
         self.queue.as_ref()?.turn(number)
     }
 
-    /// Notes that a held request passed. If no slot was granted or asked for, it is charged as if it passed at once.
+    /// Notes that a held request passed. If no slot was granted or asked for, charges it as if it had passed at once.
     pub fn pass(&mut self, plan: &Plan, number: u64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let Some(queue) = &mut self.queue else { return };
@@ -171,7 +171,7 @@ impl View {
         if let Some(queue) = &mut self.queue {
             let unpaid = queue.drop_overdue(now_s);
             if !plan.has_tickets() && queue.is_empty() && !queue.has_news() {
-                // An edit has raised the rate, or nodes have left.
+                // The queue was needed until an edit raised the rate, or nodes left.
                 self.queue = None;
             }
             self.charge_passed(plan, unpaid, now_s);
@@ -187,7 +187,7 @@ impl View {
         }
     }
 
-    /// Takes back a held request whose client has disconnected. Returns false if it is not in the queue.
+    /// Takes back a held request whose client has disconnected. Returns false if the request is not in the queue.
     pub fn leave(&mut self, plan: &Plan, number: u64, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         let is_known = self.queue.as_mut().is_some_and(|queue| queue.leave(number));
@@ -198,10 +198,10 @@ impl View {
         is_known
     }
 
-    /// Whether a message is due. After a request that needs a slot, it is due soon; after anything else, later.
+    /// Whether a message is due. It is due soon after a request that needs a slot, and later after anything else.
     pub(super) fn has_to_ask(&self, plan: &Plan, queue: &Queue, now_s: f64) -> bool {
         if now_s - self.returned_s < RETURN_S {
-            // The store does not know yet what the other nodes owe.
+            // The store does not yet know what the other nodes owe.
             return false;
         }
         let since_s = now_s - self.exchange.reported_s;
@@ -249,7 +249,7 @@ impl View {
         }
     }
 
-    /// Applies the store's view of the key, and its grant, if any. Returns false if this view has no queue.
+    /// Applies the store's view of the key, and the store's grant, if any. Returns false if this view has no queue.
     pub(super) fn take_grant(&mut self, plan: &Plan, reply: &Reply, known: &Known, now_s: f64) -> bool {
         let Some(mut queue) = self.queue.take() else { return false };
         let slot_s = plan.slot_s();
@@ -271,8 +271,8 @@ impl View {
         true
     }
 
-    /// The latest moment by which the slot of a request is known: an exchange about other keys may be in flight, so
-    /// that only the next exchange brings the slot.
+    /// The latest moment at which the slot of a request becomes known: an exchange about other keys may be in flight,
+    /// so that only the next exchange brings the slot.
     fn earliest_s(&self, plan: &Plan, now_s: f64) -> f64 {
         now_s + NEWS_AFTER_S + 2.0 * self.round_trip_s(plan) + ANSWER_MARGIN_S
     }
@@ -282,7 +282,7 @@ impl View {
         known_s.max(plan.round_trip.as_secs_f64())
     }
 
-    /// Makes a message due within this time, but not right after the last one.
+    /// Makes a message due within this time, but not right after the last message.
     fn tell_within(&mut self, within_s: f64, now_s: f64) {
         let due_s = (now_s + within_s).max(self.exchange.reported_s + NEWS_AFTER_S);
         if let Some(queue) = &mut self.queue {

@@ -12,7 +12,7 @@ const EARNED_NS: i64 = 3 * SECOND_NS;
 /// The work that a new member may do before it takes turns. With more, each new crawler would be served first.
 const NEW_NS: i64 = 3 * SECOND_NS / 10;
 
-/// After a pause, a member's debt is at most the work that each member of its group has been given in this time.
+/// After a pause, a member's debt is at most the work that each member of its group was given in this time.
 const HORIZON: Duration = Duration::from_secs(5);
 
 /// Each release moves the virtual time of a group by this part of the released work, divided by the number of active
@@ -21,7 +21,7 @@ const HORIZON: Duration = Duration::from_secs(5);
 const PART: (i64, i64) = (1, 2);
 
 /// The virtual time of a group: the work that each of its members has been given. It follows start-time fair queueing
-/// (Goyal, Vin and Cheng, 1996), where it is the start tag of the request in service.
+/// (Goyal, Vin and Cheng, 1996), where virtual time is the start tag of the request in service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VirtualTime {
     now_ns: i64,

@@ -6,15 +6,15 @@ use crate::base::Timestamp;
 use crate::law::protect::request::{InFlight, Requests};
 use crate::law::protect::slab::List;
 
-/// The shortest lease, and the lease as a multiple of the page's base.
+/// The shortest lease, and how many times as long as the page's base a lease is.
 const LEAST: Duration = Duration::from_secs(5);
 const BASES: f64 = 20.0;
 
-/// The number of lease classes: the shortest lease, doubled up to seven times, to 640 s.
+/// The number of lease classes: the shortest lease, doubled up to seven times, up to 640 s.
 const CLASSES: usize = 8;
 
-/// The requests inside, in one list for each length of lease, in the order in which the leases end. An end may go
-/// unreported, and a stream may last for hours, so no request keeps its place beyond its lease.
+/// The requests inside, in one list for each length of lease, in the order in which the leases end. The end of a
+/// request may go unreported, and a stream may last for hours, so no request keeps its place beyond its lease.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     classes: [List; CLASSES],

@@ -13,7 +13,7 @@ pub const LEAST: f64 = 2.0;
 
 /// Below this limit, the target is higher and the limit grows faster. If several limits protect one application, the
 /// smallest would otherwise see mostly the small requests of customers, which a queue slows down most, and shrink to
-/// nothing next to the others.
+/// nothing next to the other limits.
 const SMALL: f64 = 8.0;
 
 /// The maximum limit. Requests inside beyond this number are not counted.
@@ -29,7 +29,7 @@ const WINDOW_LONGEST: Duration = Duration::from_secs(1);
 /// The limit counts as used up when requests fill this part of it.
 const FULL: f64 = 0.8;
 
-/// The slow-down is a mean over about this many measured requests.
+/// The slow-down is a mean over about this many of the latest measured requests.
 const MEMORY: f64 = 60.0;
 
 /// The limit neither grows nor shrinks while the slow-down is below its target by at most this part of log(slowdown).
@@ -44,9 +44,9 @@ pub(super) const TOO_FAST: f64 = -1.1;
 const SETTLES: u8 = 2;
 const SETTLES_AFTER_PROBE: u8 = 3;
 
-/// The limit of one application. It grows while requests wait and the slow-down is well below the target, and shrinks
-/// in proportion to the excess, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has its own
-/// base, instead of one minimum for all, so that a change in the mix of pages does not look like a queue.
+/// The limit of one application. The limit grows while requests wait and the slow-down is well below the target, and
+/// shrinks in proportion to the excess, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has
+/// its own base, instead of one minimum for all, so that a change in the mix of pages does not look like a queue.
 ///
 /// ```text
 /// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends
@@ -100,12 +100,12 @@ impl Limit {
         (self.limit * self.probe.part()).max(LEAST).ceil() as usize
     }
 
-    /// The slow-down as a factor: the time that a page takes, divided by its time when nothing queues.
+    /// The slow-down as a factor: the time that a page takes, divided by the time that it takes when nothing queues.
     pub(super) fn slow_down(&self) -> f64 {
         self.slow_down.exp()
     }
 
-    /// Records how many requests are inside, and whether others wait.
+    /// Records how many requests are inside, and whether other requests wait.
     pub(super) fn note(&mut self, inside: usize, waits: bool) {
         self.window.peak = self.window.peak.max(inside);
         self.window.waited |= waits;
@@ -120,7 +120,7 @@ impl Limit {
         !self.window.waited && (self.window.peak as f64) < self.limit / 2.0
     }
 
-    /// Counts a request that has ended, with its excess if its page has a base.
+    /// Counts a request that has ended, and adds its excess over the base of its page, if the page has a base.
     pub(super) fn end(&mut self, excess: Option<f64>) {
         self.window.ends += 1;
         if let Some(excess) = excess {
@@ -135,7 +135,7 @@ impl Limit {
     }
 
     /// Ends a window. A probe may begin, advance or end, and the limit is adapted if enough requests ended in the
-    /// window; otherwise, its counts are kept. `fall` returns how far the times fell in the current stage of a probe.
+    /// window; otherwise, the counts are kept. `fall` returns how far the times fell in the current stage of a probe.
     pub(super) fn close(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! `protect`: lets in as many requests at once as the application can serve; the others wait and take turns.
+//! The `protect` law lets in as many requests at once as the application can serve; other requests wait and take turns.
 //!
 //! ```text
 //! arrive ─▶ inside < limit and none waits: released ────────────────────────────▶ inside ─▶ end
@@ -11,7 +11,7 @@
 //! reported gives its place back when its lease is over. A request that would wait too long is refused on arrival.
 //!
 //! The state has no clock of its own: the caller passes the time as `now`, and the calls that release requests append
-//! their ids to the caller's list. Until an end is reported, every request passes.
+//! the requests' ids to the caller's list. Until an end is reported, every request passes.
 
 mod credit;
 mod lease;
@@ -40,7 +40,7 @@ use crate::law::protect::turns::Turns;
 /// After this long without an end, the law assumes that ends are no longer reported.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A request is overdue after this part of the longest delay.
+/// A request is overdue once it has waited for this part of the longest delay.
 const OVERDUE: (u32, u32) = (4, 5);
 
 /// Every third release may go to the oldest overdue request of the group whose turn it is. If every release did, a
@@ -81,17 +81,17 @@ pub struct Arrival<'a> {
     pub means: Means,
     /// The page, which groups requests that take about the same time: the method and the first segment of the path.
     pub page: Key,
-    /// The groups that the request belongs to, outermost first, and its source.
+    /// The groups to which the request belongs, outermost first, and the request's source.
     pub path: &'a [Key],
 }
 
-/// The ways to treat a request that finds no place.
+/// The ways to treat a request for which there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// The request can be held.
     Hold,
-    /// The request cannot be held. With credit, it goes inside anyway, beyond the limit; without credit, it is refused,
-    /// because a client must not skip its turn with requests that cannot be held.
+    /// The request cannot be held. With credit, the request goes inside anyway, beyond the limit; without credit, the
+    /// request is refused, because a client must not skip its turn with requests that cannot be held.
     Refuse,
     /// The request goes inside in any case, because of a dry run or an assured rate.
     Watch,
@@ -160,7 +160,7 @@ pub struct Protect {
     backlog: Backlog,
     /// The waiting requests by age.
     oldest: BTreeSet<(Timestamp, u32)>,
-    /// The waiting requests by outermost group, and then by age.
+    /// The waiting requests, by outermost group and then by age.
     oldest_of: BTreeSet<(u32, Timestamp, u32)>,
     releases: u32,
     inside: usize,
@@ -197,7 +197,7 @@ impl Protect {
         }
     }
 
-    /// Decides on a new request: it goes inside, waits or is refused.
+    /// Decides on a new request: the request goes inside, waits or is refused.
     pub fn arrive(&mut self, now: Timestamp, arrival: Arrival<'_>, released: &mut Vec<Id>) -> Arrived {
         self.wake(now, released);
         let has_room = self.waiting == 0 && self.inside < self.places();
@@ -263,9 +263,9 @@ impl Protect {
         }
     }
 
-    /// Records the end of a request. `took` is the time that it took; `None` stands for the time since its release.
-    /// Returns false if the request is not inside: it has already ended, its lease is over, or it was never counted.
-    /// Even an end after the lease shows that ends are reported again.
+    /// Records the end of a request. `took` is the time that the request took, or `None` for the time since its
+    /// release. Returns false if the request is not inside: it has ended already, its lease is over, or it was never
+    /// counted. Even an end after the lease shows that ends are reported again.
     pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
         let place = self.inside_at(id);
         if place.is_some() || !self.sees_ends {
@@ -280,8 +280,8 @@ impl Protect {
         true
     }
 
-    /// Refuses a request that has waited for the longest delay, and returns its id. After every call to another method,
-    /// call this method until it returns `None`.
+    /// Refuses a request that has waited for the longest delay, and returns that request's id. Call this method until
+    /// it returns `None` after every call to another method.
     pub fn overdue(&mut self, now: Timestamp) -> Option<Id> {
         let &(since, place) = self.oldest.first()?;
         (now >= since + self.settings.delay_max).then(|| {
@@ -292,7 +292,7 @@ impl Protect {
     }
 
     /// Removes a request whose end says nothing about the application: its client left while it waited, it was answered
-    /// with an error, or it has become a stream. Returns false if the request is not known.
+    /// with an error, or it has become a stream. Returns false if the request is unknown.
     pub fn abandon(&mut self, id: Id, now: Timestamp, released: &mut Vec<Id>) -> bool {
         let Some(place) = self.requests.find(id) else { return false };
         match self.requests.slab[place].stage {
@@ -326,7 +326,7 @@ impl Protect {
         self.limit.note(self.inside, self.waiting > 0);
     }
 
-    /// When to call [`wake`](Protect::wake), and then [`overdue`](Protect::overdue), if nothing else happens.
+    /// When to call [`wake`](Protect::wake) and then [`overdue`](Protect::overdue) if nothing else happens before.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let window = (self.waiting > 0).then(|| self.limit.due());
         let lease = (self.inside > 0).then_some(self.expiry);
@@ -342,8 +342,8 @@ impl Protect {
         self.backlog.expected(position, self.limit.places(), self.turns.shares().0)
     }
 
-    /// The outermost groups with waiting requests, each with its number of requests that wait or are inside, largest
-    /// first.
+    /// The outermost groups with waiting requests, largest first: each with the number of its requests that wait or are
+    /// inside.
     pub fn waiting_groups(&self) -> Vec<(Key, u32)> {
         let mut groups: Vec<(Key, u32)> = self.turns.waiting_groups().collect();
         groups.sort_unstable_by_key(|&(key, requests)| (Reverse(requests), key));
@@ -363,7 +363,7 @@ impl Protect {
         }
     }
 
-    /// Removes the next request to release from the waiting requests, and returns its place.
+    /// Takes the next request to release out of the waiting requests, and returns the place of that request.
     fn next(&mut self, now: Timestamp) -> Option<u32> {
         self.releases = self.releases.wrapping_add(1);
         let Some(place) = self.next_overdue(now) else { return self.turns.next(&mut self.requests, now) };
@@ -371,8 +371,8 @@ impl Protect {
         Some(place)
     }
 
-    /// The overdue request to release out of turn, if any: the oldest of the group whose turn it is, or of all if there
-    /// are so many groups that taking turns does not help.
+    /// The overdue request to release out of turn, if any: the oldest of the group whose turn it is, or the oldest of
+    /// all if there are so many groups that taking turns does not help.
     fn next_overdue(&self, now: Timestamp) -> Option<u32> {
         let overdue = self.settings.delay_max * OVERDUE.0 / OVERDUE.1;
         let is_overdue = |since: Timestamp| now.since(since) > overdue;
@@ -445,7 +445,7 @@ impl Protect {
         self.inside += 1;
     }
 
-    /// Removes a request that is inside, and charges its member for the work done, if that is known.
+    /// Removes a request that is inside, and charges its member for the work done, if the work is known.
     fn finish(&mut self, place: u32, work_ns: Option<i64>) {
         let request = self.requests.slab[place];
         self.leases.end(place, &mut self.requests);
@@ -472,7 +472,7 @@ impl Protect {
         self.limit.end(page.excess(log_ns));
     }
 
-    /// Ends the leases that are over. After many of them and a long silence, the law assumes that ends go unreported.
+    /// Ends the leases that are over. After many of these and a long silence, the law assumes that ends go unreported.
     fn expire(&mut self, now: Timestamp) {
         self.expiry = NEVER;
         while let Some((end, place)) = self.leases.first(&self.requests) {

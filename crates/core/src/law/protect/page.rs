@@ -19,20 +19,20 @@ const USES_MAX: u8 = 16;
 /// The estimated work of a request before any request of its page has ended.
 const WORK_NS: f64 = 30e6;
 
-/// The weight of one end in the mean work of its page, after many ends.
+/// The weight of one request's end in the mean work of its page, after many ends.
 const WORK_WEIGHT: f64 = 0.02;
 
-/// The weight of one end in the base of its page while nothing queues.
+/// The weight of one request's end in the base of its page while nothing queues.
 const IDLE_WEIGHT: f64 = 0.006;
 
-/// A probe with this many ends weighs as much as the old base.
+/// A probe with this many request ends weighs as much as the old base.
 const PROBE_ENDS: f64 = 8.0;
 
 /// A base is steady after a probe whose mean differed from it by less than this, as a difference of logarithms.
 const STEADY: f64 = 0.5;
 
-/// A steady base falls by at most this much in one probe if the requests in the probe took less than a third of it.
-/// Errors come at once: a probe that measures errors must not leave the base far below the time of the page.
+/// A steady base falls by at most this much in one probe if the requests in the probe took less than a third of the
+/// base. Errors come back at once: a probe that measures errors must not leave the base far below the time of the page.
 const SINK: f64 = 0.25;
 
 /// The measured times of one page, and how much the page is used.
@@ -47,7 +47,7 @@ pub(super) struct PageTimes {
     /// The mean logarithm of the page's time in nanoseconds while nothing queues. None if not known yet.
     base: Option<f64>,
     is_steady: bool,
-    /// The ends in the current stage of a probe, and in the stage before.
+    /// The request ends in the current stage of a probe, and in the stage before it.
     stage: ProbedEnds,
     before: ProbedEnds,
 }
@@ -107,7 +107,7 @@ impl PageTimes {
         self.base = Some(base + (log_ns - base) * IDLE_WEIGHT);
     }
 
-    /// Counts an end in the current stage of a probe.
+    /// Counts a request that has ended in the current stage of a probe.
     pub(super) fn probe(&mut self, log_ns: f64) {
         self.stage.sum += log_ns;
         self.stage.ends += 1;
@@ -134,7 +134,7 @@ impl PageTimes {
     }
 }
 
-/// The pages of an application, and one page that all others share.
+/// The pages of an application, and one page that all other pages share.
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
     pages: Vec<PageTimes>,
@@ -174,7 +174,7 @@ impl Pages {
     }
 
     /// How far the times have fallen from the previous stage of a probe to this stage, as the mean difference of
-    /// logarithms. None if no page has ends in both, as in the first stage.
+    /// logarithms. None if no page has request ends in both stages, as in the first stage.
     pub(super) fn fall(&self) -> Option<f64> {
         let mut fall = ProbedEnds::default();
         for PageTimes { stage, before, .. } in &self.pages {
@@ -192,8 +192,8 @@ impl Pages {
     }
 
     /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each check takes one use away
-    /// from the page at the hand, and a page without uses or pending requests is replaced. None if the page at the hand
-    /// stays. A page that gets at least one request in 256 keeps its place.
+    /// from the page at the hand; if that page has no uses or pending requests left, it is replaced. None if the page
+    /// at the hand stays. A page that gets at least one request in 256 keeps its place.
     fn place(&mut self, key: Key) -> Option<u16> {
         let number = match self.pages.len() {
             number @ ..=PAGES_MAX => {

@@ -5,19 +5,19 @@ use std::time::Duration;
 use crate::base::Timestamp;
 use crate::law::protect::limit::LEAST;
 
-/// In the first stage of a probe, this part of the limit goes inside; in each later stage, this part of the number
-/// before. If the limit has fallen far, it all goes inside at first: a part would leave the application idle.
+/// In the first stage of a probe, this part of the limit may be inside; in each later stage, this part of the previous
+/// number. If the limit has fallen far, all of it is used at first: a part would leave the application idle.
 const PART: f64 = 0.6;
 
-/// The first stage, and each later stage, is over once this many requests that were released in it have ended.
+/// The first stage, and each later stage, is over once this many of the requests released in the stage have ended.
 const ENDS: u32 = 24;
 const ENDS_OF_NEXT: u32 = 12;
 
-/// The longest time of the first stage. A later stage takes at most as long as the first one did. A stage that takes
+/// The longest time of the first stage. A later stage may take at most as long as the first one did. A stage that takes
 /// longer ends the probe.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Another stage follows while the mean logarithm of the times has fallen by more than this: then, requests still
+/// Another stage follows while the mean logarithm of the times has fallen by more than this: if so, requests still
 /// queued in the stage before. Times that consist only of queueing fall by 0.5, as much as the logarithm of the part.
 pub(super) const FALL: f64 = 0.2;
 
@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(20);
 /// The shortest time between two probes.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// If pages still seem slow at a limit below this part of the highest since the last probe, a probe checks the bases.
+/// If pages still seem slow at a limit below this part of the highest limit since the last probe, a probe checks bases.
 const FALLEN: f64 = 0.65;
 
 /// Decides when to measure the bases, which are never guessed. A probe refuses no request, but some requests wait half
@@ -35,7 +35,7 @@ const FALLEN: f64 = 0.65;
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     run: Option<ProbeRun>,
-    /// The time of saturation since the last probe, and how much of it makes the next probe due.
+    /// The time of saturation since the last probe, and how much saturation makes the next probe due.
     saturated: Duration,
     due: Duration,
     last: Option<Timestamp>,
@@ -50,7 +50,7 @@ struct ProbeRun {
     /// The part of the limit that goes inside.
     part: f64,
     is_first: bool,
-    /// When the number inside first fell to the limit of this stage. None if it has not done so yet.
+    /// When the number inside first fell to the limit of this stage. None if the number is still above this limit.
     quiet: Option<Timestamp>,
     ends: u32,
 }
@@ -64,7 +64,7 @@ pub(super) enum Probed {
     All,
 }
 
-/// The state of a limit at the end of a window in which requests waited.
+/// The state of a limit at the end of a window in which some requests waited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Saturation {
     pub(super) limit: f64,
@@ -106,7 +106,7 @@ impl Probe {
         }
     }
 
-    /// Whether an end belongs to the probe: its request was released after the number inside had fallen to the stage's
+    /// Whether a request's end belongs to the probe: the request was released after the number inside had fallen to the
     /// limit.
     pub(super) fn counts(&mut self, released: Timestamp, now: Timestamp, has_room: bool) -> bool {
         let Some(run) = &mut self.run else { return false };

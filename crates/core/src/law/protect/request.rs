@@ -16,7 +16,7 @@ const PLACES: u32 = 1 << PLACE_BITS;
 const SERIALS: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 impl Id {
-    /// The id of a request that is not counted: nothing happens when it ends.
+    /// The id of a request that is not counted: nothing happens when such a request ends.
     pub const UNCOUNTED: Id = Id(0);
 
     fn new(place: u32, serial: u32) -> Id {
@@ -60,7 +60,7 @@ pub(super) struct InFlight {
     pub(super) serial: u32,
     /// The estimated work for which the member is charged when the request is released.
     pub(super) work_ns: i64,
-    /// The request's arrival while it waits, its release while it is inside.
+    /// When the request arrived, if it waits; when it was released, if it is inside.
     pub(super) since: Timestamp,
     /// Where the request's turn lay on arrival.
     pub(super) position: Position,
@@ -103,12 +103,12 @@ impl Requests {
     }
 }
 
-/// Where the turn of a request lies among all turns.
+/// Where the turn of a request lies among the turns of all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     /// The virtual time until the request's turn.
     pub(super) ahead_ns: i64,
-    /// Whether the request's turn has come, because its member has used less than its share.
+    /// Whether the request's turn has come because its member has used less than its share.
     pub(super) has_credit: bool,
 }
 

@@ -58,7 +58,7 @@ impl<T> Slab<T> {
         (self.slots.len() - 1) as u32
     }
 
-    /// Frees a place that is in no list. Its value stays there until the place is used again.
+    /// Frees a place that is in no list. The place keeps its value until it is used again.
     pub(super) fn remove(&mut self, place: u32) {
         self.free.push_back(place);
     }
@@ -74,7 +74,7 @@ impl<T> Slab<T> {
         list.last = place;
     }
 
-    /// Takes a place out of the list that it is in.
+    /// Takes a place out of its list.
     pub(super) fn unlink(&mut self, list: &mut List, place: u32) {
         let Cell { previous, next, .. } = self.slots[place as usize];
         match previous {

@@ -19,14 +19,14 @@ const REST: Key = Key::from_bits(u64::MAX);
 /// A group below the root has at most one in this many of all members, so that one network cannot push out all others.
 const GROUP_PART: usize = 16;
 
-/// A member that has been idle for longer than this is forgotten: by then, a new member has the same rights.
+/// A member that has been idle for longer than this is forgotten, because a new member then has the same rights.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// At each arrival, at most this many idle members are forgotten.
+/// The maximum number of idle members that are forgotten at each arrival.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
-/// Small requests go before large ones of the same tag: a turn is the tag plus the work divided by this. With the
-/// undivided work, large requests of quiet members would wait behind the small requests of busy members.
+/// Small requests go before large requests with the same tag: a turn is the tag plus the work divided by this number.
+/// With the undivided work, large requests of quiet members would wait behind the small requests of busy members.
 const SIZE_PART: i64 = 2;
 
 /// A tree of members: groups, their subgroups, and clients as the leaves. In each group, among the members with waiting
@@ -39,7 +39,7 @@ pub(super) struct Turns {
     numbers: HashTable<u32>,
     /// All members with waiting requests, by group and turn.
     turns: BTreeSet<Turn>,
-    /// Members without pending requests, the least recently seen first. A group comes after its members.
+    /// Members without pending requests, starting with the least recently seen. A group comes after its members.
     idle: List,
     members_max: usize,
 }
@@ -197,7 +197,7 @@ impl Turns {
         }
     }
 
-    /// The outermost groups with waiting requests, each with its number of requests that wait or are inside.
+    /// The outermost groups with waiting requests, each with the number of its requests that wait or are inside.
     pub(super) fn waiting_groups(&self) -> impl Iterator<Item = (Key, u32)> {
         let turns = self.turns.iter().take_while(|turn| turn.group == ROOT);
         turns.map(|turn| (self.members[turn.member].key, self.members[turn.member].pending))
@@ -269,8 +269,8 @@ impl Turns {
         self.turns.range(least..).next().filter(|turn| turn.group == group).copied()
     }
 
-    /// Calls `each` with a member and its group, then with that group and the group around it, up to the outermost
-    /// group.
+    /// Calls `each` with a member and its group, then with that group and the group that contains it, up to the
+    /// outermost group.
     fn rise(&mut self, leaf: u32, mut each: impl FnMut(&mut Turns, u32, u32)) {
         let mut number = leaf;
         while number != ROOT {
