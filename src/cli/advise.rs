@@ -29,7 +29,7 @@ pub(super) struct AdviseArguments {
     /// Percentage of clients that must never wait
     #[arg(long, value_name = "PERCENT", default_value = "99.9", value_parser = percent)]
     spare: f64,
-    /// Let bots wait, and apply --spare only to the other clients
+    /// Make bots wait, and apply --spare only to the other clients
     #[arg(long)]
     except_bots: bool,
     /// Log format: a proxy's name, like nginx, or your log-format or log_format [default: detected automatically]

@@ -6,7 +6,7 @@
 //!  a customer  127.0.0.3  5 requests/s  ─┘      │
 //!                                            slowlane
 //! ```
-//! In the first seconds, the SLO limits nothing, and the crawler takes all of the application's capacity. Then the
+//! For the first few seconds, the SLO limits nothing, and the crawler takes all of the application's capacity. Then the
 //! demonstration edits `slo.map`, as an operator would, and every source is limited to the rate.
 //!
 //! With `--protect`, the crawlers have many addresses, 127.66.x.y, and the new line in `slo.map` protects the

@@ -85,7 +85,7 @@ impl Clock {
         self.started.elapsed()
     }
 
-    /// A moment as an `Instant`, for timers of the runtime.
+    /// A moment as an `Instant`, for the runtime's timers.
     pub fn instant(&self, moment: Timestamp) -> Instant {
         self.started + moment.since(self.started_at)
     }

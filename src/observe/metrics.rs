@@ -133,8 +133,7 @@ impl Metrics {
         let frames = metric(at, "spop_frames", "SPOP frames received and ACKs sent, by type");
         let [hello, notify, ack, disconnect] =
             ["hello", "notify", "ack", "disconnect"].map(|kind| of(&frames, "type", kind));
-        let help =
-            "Request ends reported by proxies, by effect; late means repeated, or reported after the lease";
+        let help = "Reports of ended requests, by effect; late means repeated, or received after the lease";
         let ends = metric(at, "ends", help);
         let [counted, late, refused, no_amount, unmeasured] =
             ["counted", "late", "refused", "no_amount", "unmeasured"]

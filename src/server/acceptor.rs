@@ -54,7 +54,7 @@ pub(crate) struct Acceptor {
     pub(crate) full_line: OncePerSecond,
 }
 
-/// The pause after `accept` failed for lack of a resource, usually file descriptors.
+/// The pause after an `accept` that fails for lack of a resource, usually file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {

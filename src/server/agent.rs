@@ -173,7 +173,7 @@ impl Agent {
         }
     }
 
-    /// The turn of a delayed request, if it may still move.
+    /// The turn of a delayed request, if that turn may still change.
     pub(super) fn turn(&self, decision: &Decision) -> Option<Arc<Turn>> {
         self.throttle.turn(decision.key, decision.turn())
     }

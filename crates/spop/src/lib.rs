@@ -79,7 +79,7 @@
     allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "unit tests are exempt: Clippy checks the rules of this crate in the build without tests"
+        reason = "unit tests are exempt: Clippy enforces this crate's rules in the build without tests"
     )
 )]
 

@@ -22,7 +22,7 @@ pub(crate) struct Server<'f> {
 /// given, log lines report the ends of requests to this address.
 ///
 /// # Errors
-/// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat slowlane.
+/// No server or more than one server matches a name, slowlane is attached already, or a directive would defeat slowlane.
 pub fn attach(
     files: &NginxFiles,
     names: &[String],

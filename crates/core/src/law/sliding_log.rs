@@ -5,7 +5,7 @@
 //! forget admissions that are a window old;  remembered + cost > N: deny;  else remember it `cost` times
 //! ```
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". The law is
-//! exact: it refuses only requests that would exceed N in the time of one window. The burst has no effect.
+//! exact: it refuses a request only if more than N would then be admitted in the time of one window. The burst has no effect.
 //!
 //! Besides the entry, the law needs eight bytes for each admission in the last window: at most N admissions, and N is
 //! bounded when the SLO is read. Without memory for the log, the law judges as `sliding-window` does, and it always

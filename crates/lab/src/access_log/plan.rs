@@ -233,7 +233,7 @@ impl LogPlan {
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
             ParseError::List => {
-                "the client is a list of addresses: --forwarded 1 takes the last address, and --forwarded 2 \
+                "the client's item is a list of addresses: --forwarded 1 takes the last address, and --forwarded 2 \
                  the second to last"
                     .to_owned()
             }
