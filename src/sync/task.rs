@@ -215,7 +215,7 @@ impl<'n> Task<'n> {
         metrics.round_trip_s.set(self.round_trip.as_secs_f64());
         if self.silent.take().is_some() {
             let silent_s = now.since(self.since).as_secs();
-            tracing::info!("cluster: the store is answering again, after {silent_s} s of silence");
+            tracing::info!("cluster: the store answers again after {silent_s} s of silence");
             self.since = now;
             self.pauses = Pauses::default();
             cluster.set_silent(false);

@@ -241,7 +241,9 @@ fn files_with_secrets_that_every_user_may_read_are_warnings() {
                 // The user of the service needs the group to read a file of root.
                 let is_of_root = fs::metadata(&path).unwrap().gid() == 0;
                 let chgrp = if is_of_root { format!("chgrp slowlane {path} && ") } else { String::new() };
-                format!("warning: {path}: every user may read {holds} in it: `{chgrp}chmod o= {path}`")
+                format!(
+                    "warning: {path}: every user may read {holds} in this file: run `{chgrp}chmod o= {path}`"
+                )
             })
             .collect();
         let mut outcome = warnings();

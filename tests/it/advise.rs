@@ -286,7 +286,7 @@ fn a_scattered_crowd_is_told_by_its_user_agent() {
     let (advice, text) = advice(folder.path());
     let [crowd] = &advice["crowds"].as_array().unwrap()[..] else { panic!("one crowd: {text}") };
     assert_eq!((&crowd["by"], &crowd["others_waiting"]), (&"user_agent".into(), &0.into()), "{text}");
-    let sentence = "1250 addresses with 1 user agent send 75 % of the requests, 2 each; 100 % of these are for pages that";
+    let sentence = "1250 addresses with 1 user agent send 75 % of the requests, 2 each; 100 % of these are for pages no other client requests";
     assert!(text.contains(sentence), "{text}");
     let keys = waiting(folder.path(), crowd);
     assert_eq!(keys, ["user_agent=Mozilla/5.0\\u{20}(X11;\\u{20}Linux)\\u{20}Chrome/41.0"]);

@@ -206,7 +206,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     report.has("note", "no `include slowlane.conf`: api.example");
     report.lacks("wrong");
     looked("events {}\nhttp { server { auth_request /slowlane-check; } }")
-        .has("note", "worker_connections 512: ");
+        .has("note", "worker_connections is 512, ");
     looked("include other.conf;")
         .has("wrong", "more than 10000 files are included, or a file includes itself");
     // A pattern of nginx leaves out the files that editors hide.

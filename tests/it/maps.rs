@@ -173,7 +173,7 @@ fn all_maps_may_begin_with_a_byte_order_mark_and_a_wildcard_within_a_host_is_ref
     assert_eq!(code, Some(1));
     assert!(
         said.contains(
-            "website.map:1: \"shop.*.example\": a * in the middle of a host is not a wildcard: list the names"
+            "website.map:1: \"shop.*.example\": a * in the middle of a host is not a wildcard: list the hosts"
         ),
         "{said}"
     );

@@ -385,7 +385,7 @@ fails grep 'cannot read' /root/said
 # The remedy for a password that everybody may read leaves it to the service; without its group, the file is named once.
 cp -p /etc/slowlane/slowlane.toml /root/slowlane.toml
 sed -i 's|^# store = .*|store = "redis://:secret@127.0.0.1:6379"|' /etc/slowlane/slowlane.toml
-slowlane check 2>&1 | sed -n 's/.* a password in it: `\(.*\)`$/\1/p' >/root/remedy
+slowlane check 2>&1 | sed -n 's/.* a password in this file: run `\(.*\)`$/\1/p' >/root/remedy
 grep '^chgrp slowlane ' /root/remedy
 sh -e /root/remedy
 slowlane check 2>/root/said

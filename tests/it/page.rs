@@ -537,7 +537,10 @@ fn the_key_of_refused_requests_is_not_everybody() {
     assert!(!page.text("#keys").contains("everybody"));
     assert_eq!(status(&slowlane)["keys"][0]["refused"], true);
     let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
-    assert!(top.contains("refused: the website is not a host") && !top.contains("everybody"), "{top}");
+    assert!(
+        top.contains("refused: the website is not a valid host name") && !top.contains("everybody"),
+        "{top}"
+    );
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn what_is_not_imported_is_named_with_its_line_and_what_it_changes() {
         (9, "unknown key"),
         (10, "expected a whole number per second"),
         (12, "expected a whole number per second"),
-        (14, "it allows more requests than slowlane can count"),
+        (14, "this limit allows more requests than slowlane can count"),
     ];
     assert_eq!(told, expected);
 }

@@ -504,7 +504,11 @@ fn files_that_the_service_refuses_are_named() {
             "line 6: the key is missing or repeated",
         ),
         ("no domain", "descriptors: [{key: a, @5/day}]\n".to_owned(), "line 1: expected a domain"),
-        ("no key", "domain: d\ndescriptors:\n- value: x\n  @5/day\n".to_owned(), "line 3: no key"),
+        (
+            "no key",
+            "domain: d\ndescriptors:\n- value: x\n  @5/day\n".to_owned(),
+            "line 3: the key is missing or repeated",
+        ),
         (
             "a misspelled key",
             format!("{one}  ratelimit: {{unit: day, requests_per_unit: 5}}\n"),
@@ -515,7 +519,11 @@ fn files_that_the_service_refuses_are_named() {
             format!("{one}  rate_limit: {{unit: day, requestsperunit: 5}}\n"),
             "line 5: unknown",
         ),
-        ("no maps", "domain: d\ndescriptors:\n- a\n- b\n".to_owned(), "line 3: no key"),
+        (
+            "no maps",
+            "domain: d\ndescriptors:\n- a\n- b\n".to_owned(),
+            "line 3: the key is missing or repeated",
+        ),
         (
             "a key that is a number",
             format!("0.25: d\n{}", &one["domain: d\n".len()..]),

@@ -144,8 +144,13 @@ fn a_zone_under_two_laws_has_its_note() {
              zone=a burst={second}; }} }}\n"
         ))
     };
-    has_note(&of("9 nodelay"), "counts the two places separately");
-    assert!(!of("9").differences.iter().any(|note| note.contains("counts the two places separately")));
+    has_note(&of("9 nodelay"), "counts the requests in the two places separately");
+    assert!(
+        !of("9")
+            .differences
+            .iter()
+            .any(|note| note.contains("counts the requests in the two places separately"))
+    );
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn what_limitador_alone_can_say_is_named_with_its_line() {
         (5, "unknown key"),
         (6, "this repeats an earlier limit"),
         (7, "expected a max_value below 2^32"),
-        (8, "it allows more requests than slowlane can count"),
+        (8, "this limit allows more requests than slowlane can count"),
     ];
     assert_eq!(told, expected);
 }
@@ -197,7 +197,7 @@ fn more_limits_for_one_request_than_slowlane_has_are_named() {
     let text: String = (60..80).map(limit).collect();
     let written = import(&text, None).unwrap();
     assert_eq!(written.omissions.len(), 7);
-    let few = written.omissions.iter().all(|one| one.reason.starts_with("more than 13 lookups"));
+    let few = written.omissions.iter().all(|one| one.reason.starts_with("at most 13 lookups"));
     assert!(few, "{:?}", written.omissions);
     assert_eq!(passed(&written, "n", &["a=b"]), [("a=b", Some(5))]);
     // Limits of other namespaces, or for other values, share lookups.

@@ -132,7 +132,7 @@ impl Rule for Fair {
             }
             Booking::TooLate => {
                 format!(
-                    "{state}; the request's slot of 1 / {rate} would begin after more than max_delay {max_delay}"
+                    "{state}; the request's slot of 1 / {rate} would begin after a delay > max_delay {max_delay}"
                 )
             }
         }

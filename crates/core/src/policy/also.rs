@@ -161,7 +161,7 @@ mod tests {
         let remedy = "an SLO with an assured rate cannot be above itself: remove one also=";
         assert_eq!(
             reported,
-            format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001: {remedy}")
+            format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001, but {remedy}")
         );
         // Without a line that leads back, it is a chain; without an assured rate, nothing is lost.
         assert_eq!(warnings(&[("slo.map", &slos(" assured=1/s")), maps[0]]), "");
@@ -174,7 +174,7 @@ mod tests {
         let reported = errors(&[("slo.map", alone), maps[1]]);
         assert_eq!(
             reported,
-            format!("slo.map:2: also=website leads from SLO 2001 back to SLO 2001: {remedy}")
+            format!("slo.map:2: also=website leads from SLO 2001 back to SLO 2001, but {remedy}")
         );
     }
 

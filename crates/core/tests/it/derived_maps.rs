@@ -248,7 +248,7 @@ fn an_error_in_a_map_is_named_with_its_line() {
     assert!(missing.starts_with("asn.map: cannot be read: "), "{missing}");
     let too_long: String = (0..500).map(|line| format!("{line}{} a\n", "x".repeat(150))).collect();
     let refused = read(&layout(), &[SLOS, ASN_MAP, ("bot.map", &too_long)]).unwrap_err().to_string();
-    assert!(refused.contains("bot.map:") && refused.contains("over 65536 bytes"), "{refused}");
+    assert!(refused.contains("bot.map:") && refused.contains("take more than 65536 bytes"), "{refused}");
 }
 
 #[test]
