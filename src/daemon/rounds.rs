@@ -166,7 +166,7 @@ impl Look {
 /// Warns about fields that the policy needs but requests lack, or carry in an unreadable form.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the check for missing fields", shutdown, move || {
-        let total = agent.metrics.verdicts.total();
+        let total = || agent.metrics.verdicts.total();
         let News { missing, faults } = agent.status.missing.tick(&agent.throttle.policy(), total);
         faults.iter().for_each(|line| tracing::warn!("{}: `slowlane doctor` shows the remedy", line.text));
         for line in missing {
